@@ -1,0 +1,44 @@
+# make train   set up the base and train PPO on CartPole-v1
+# make test    set up everything and run lint, types, the layer rule and the tests
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: train test setup lint types layers unit clean
+.DELETE_ON_ERROR:
+
+train: .venv/base
+	$(BIN)/starling train --algo ppo --env CartPole-v1
+
+test: lint types layers unit
+
+setup: .venv/all
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/base: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "setting up the base install in .venv (a minute or two)"
+	$(PIP) --editable .
+	@touch $@
+
+.venv/all: .venv/base
+	@echo "setting up every extra in .venv (a few minutes)"
+	$(PIP) --editable '.[all]'
+	@touch $@
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+layers: setup
+	$(BIN)/lint-imports
+
+unit: setup
+	$(BIN)/pytest -m "not slow"
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache runs

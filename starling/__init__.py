@@ -1,0 +1,1 @@
+"""Starling: distributed reinforcement learning; one algorithm, any formation."""
