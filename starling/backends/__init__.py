@@ -1,0 +1,11 @@
+"""Backends: the only place that imports a deep-learning framework.
+
+Shared source asks an array for its namespace, ``xp = ops(x)``, and calls ``xp`` alone: the array API standard
+plus the few extras listed in ``backends.extras``. A backend is a value, never a process-wide switch.
+"""
+
+from starling.backends.base import Backend, available, get_backend
+from starling.backends.dispatch import ops
+from starling.backends.tape import record, recording
+
+__all__ = ["Backend", "available", "get_backend", "ops", "record", "recording"]

@@ -1,0 +1,110 @@
+"""JAX: whole updates compiled into one program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from starling.backends.base import Backend
+from starling.backends.dispatch import Ops, register_ops
+from starling.backends.extras import make_ops
+from starling.backends.tape import carried, record_all
+from starling.core.params import Params
+from starling.core.trees import Tree, map_leaves
+
+__all__ = ["JaxBackend", "backend"]
+
+
+def _flatten_params(params: Params) -> tuple[list[tuple[Any, Any]], tuple[str, ...]]:
+    keys = tuple(sorted(params))
+    return [(jax.tree_util.DictKey(key), params[key]) for key in keys], keys
+
+
+jax.tree_util.register_pytree_with_keys(
+    Params, _flatten_params, lambda keys, children: Params(zip(keys, children, strict=True))
+)
+
+
+def one_hot(index: Any, size: int) -> Any:
+    return jax.nn.one_hot(index, size, dtype=jnp.float32)
+
+
+def take_along(x: Any, index: Any) -> Any:
+    return jnp.take_along_axis(x, index[..., None], axis=-1)[..., 0]
+
+
+def conv2d(x: Any, kernel: Any, stride: int = 1, padding: str = "VALID") -> Any:
+    return jax.lax.conv_general_dilated(
+        x, kernel, (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+def max_pool2d(x: Any, window: int, stride: int, padding: str = "VALID") -> Any:
+    return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, window, window, 1), (1, stride, stride, 1), padding)
+
+
+def scan(fn: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
+    final, (ys, recorded) = jax.lax.scan(carried(fn), carry, xs, reverse=reverse)
+    record_all(recorded)
+    return final, ys
+
+
+def value_and_grad(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Tree]]:
+    differentiate = jax.value_and_grad(carried(fn), has_aux=True)
+
+    def run(params: Tree, *args: Any) -> tuple[Any, Tree]:
+        (loss, (aux, recorded)), gradients = differentiate(params, *args)
+        record_all(recorded)
+        return (loss, aux), gradients
+
+    return run
+
+
+class JaxBackend(Backend):
+    """JAX on whatever devices it finds."""
+
+    name = "jax"
+    ops: Ops = make_ops(
+        jnp,
+        relu=jax.nn.relu,
+        softplus=jax.nn.softplus,
+        log_softmax=jax.nn.log_softmax,
+        erf=jax.scipy.special.erf,
+        one_hot=one_hot,
+        take_along=take_along,
+        stop_gradient=jax.lax.stop_gradient,
+        value_and_grad=value_and_grad,
+        scan=scan,
+        cond=jax.lax.cond,
+        conv2d=conv2d,
+        max_pool2d=max_pool2d,
+    )
+
+    def from_numpy(self, tree: Tree, device: str | None = None) -> Tree:
+        place = None if device is None else self._device(device)
+        return map_leaves(lambda leaf: jax.device_put(jnp.array(leaf), place), tree)  # a copy: donated memory is ours
+
+    def to_numpy(self, tree: Tree) -> Tree:
+        return map_leaves(np.asarray, tree)
+
+    def compile(self, fn: Callable[..., Any], donate: Sequence[int] = ()) -> Callable[..., Any]:
+        return jax.jit(fn, donate_argnums=tuple(donate))
+
+    def devices(self) -> list[str]:
+        return [f"{device.platform}:{device.id}" for device in jax.devices()]
+
+    def place(self, tree: Tree, device: str) -> Tree:
+        return jax.device_put(tree, self._device(device))
+
+    def _device(self, name: str) -> Any:
+        self.check_device(name)
+        return jax.devices()[self.devices().index(name)]
+
+
+backend = JaxBackend()
+register_ops(jax.Array, backend.ops)
+register_ops(jax.core.Tracer, backend.ops)

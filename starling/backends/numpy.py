@@ -1,0 +1,167 @@
+"""NumPy: the reference in tests, and the fastest actor for small networks.
+
+Its gradients are central differences in double precision: exact enough to check the others by, too slow to train
+with. ``stop_gradient`` is honoured by playing back the values it saw at the unshifted point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from starling.backends.base import Backend
+from starling.backends.dispatch import Ops, register_ops
+from starling.backends.extras import make_ops, same_padding
+from starling.backends.tape import carried, record_all
+from starling.core.errors import ConfigError
+from starling.core.trees import Tree, items, leaves, map_leaves
+
+__all__ = ["NumpyBackend", "backend", "loop_scan", "numpy_extras"]
+
+
+def log_softmax(x: Any, axis: int = -1) -> Any:
+    shifted = x - x.max(axis=axis, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
+
+
+def take_along(x: Any, index: Any) -> Any:
+    return np.take_along_axis(x, np.asarray(index)[..., None], axis=-1)[..., 0]
+
+
+def relu(x: Any) -> Any:
+    return np.maximum(x, 0)
+
+
+def erf(x: Any) -> Any:
+    from scipy.special import erf as exact
+
+    return exact(x)
+
+
+def windows(x: Any, size: tuple[int, int], stride: int, padding: str, fill: float) -> Any:
+    """Every window of an image batch: [B, H, W, C] -> [B, H', W', C, kh, kw]."""
+    if padding == "SAME":
+        rows, columns = (same_padding(n, k, stride) for n, k in zip(x.shape[1:3], size))
+        x = np.pad(x, ((0, 0), rows, columns, (0, 0)), constant_values=fill)
+    return np.lib.stride_tricks.sliding_window_view(x, size, axis=(1, 2))[:, ::stride, ::stride]
+
+
+def conv2d(x: Any, kernel: Any, stride: int = 1, padding: str = "VALID") -> Any:
+    seen = windows(x, kernel.shape[:2], stride, padding, 0)
+    rows = seen.transpose(0, 1, 2, 4, 5, 3).reshape(*seen.shape[:3], -1)
+    return rows @ kernel.reshape(-1, kernel.shape[-1])
+
+
+def max_pool2d(x: Any, window: int, stride: int, padding: str = "VALID") -> Any:
+    return windows(x, (window, window), stride, padding, -np.inf).max(axis=(-2, -1))
+
+
+def loop_scan(stack: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
+    """A ``scan`` that is a plain loop: ``fn(carry, x) -> (carry, y)`` over the leading axis of ``xs``."""
+
+    def scan(fn: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
+        length = leaves(xs)[0].shape[0]
+        results: list[Any] = [None] * length
+        for i in reversed(range(length)) if reverse else range(length):
+            carry, results[i] = fn(carry, map_leaves(lambda x, i=i: x[i], xs))
+        return carry, map_leaves(lambda *ys: stack(ys), results[0], *results[1:])
+
+    return scan
+
+
+def cond(condition: Any, if_true: Callable[..., Any], if_false: Callable[..., Any], *operands: Any) -> Any:
+    return if_true(*operands) if condition else if_false(*operands)
+
+
+_stopped: list[Any] | None = None  # the values of stop_gradient while a derivative is taken
+_replayed = 0
+
+
+def stop_gradient(x: Any) -> Any:
+    global _replayed
+    if _stopped is None:
+        return x
+    if _replayed == len(_stopped):
+        _stopped.append(np.array(x))  # the parameters are shifted in place
+    _replayed += 1
+    return _stopped[_replayed - 1]
+
+
+def value_and_grad(fn: Callable[..., tuple[Any, Any]], step: float = 1e-6) -> Callable[..., tuple[Any, Tree]]:
+    """``fn(params, *args) -> (loss, aux)`` becomes ``((loss, aux), gradients)``."""
+
+    def differentiate(params: Tree, *args: Any) -> tuple[Any, Tree]:
+        global _stopped, _replayed
+        outer = (_stopped, _replayed)
+        _stopped = []
+        exact = map_leaves(lambda leaf: np.array(leaf, dtype=np.float64), params)
+
+        def evaluate() -> tuple[Any, Any]:
+            global _replayed
+            _replayed = 0
+            return carried(fn)(exact, *args)
+
+        try:
+            loss, (aux, recorded) = evaluate()
+            gradients = map_leaves(np.zeros_like, params)
+            for (_, leaf), (_, gradient) in zip(items(exact), items(gradients)):
+                for index in np.ndindex(leaf.shape):
+                    here = leaf[index]
+                    leaf[index] = here + step
+                    above = evaluate()[0]
+                    leaf[index] = here - step
+                    below = evaluate()[0]
+                    leaf[index] = here
+                    gradient[index] = (above - below) / (2 * step)
+        finally:
+            _stopped, _replayed = outer
+        record_all(recorded)
+        return (loss, aux), gradients
+
+    return differentiate
+
+
+def numpy_extras() -> dict[str, Any]:
+    return dict(
+        relu=relu,
+        log_softmax=log_softmax,
+        take_along=take_along,
+        erf=erf,
+        conv2d=conv2d,
+        max_pool2d=max_pool2d,
+        scan=loop_scan(np.stack),
+        cond=cond,
+        stop_gradient=stop_gradient,
+        value_and_grad=value_and_grad,
+    )
+
+
+class NumpyBackend(Backend):
+    """NumPy on the one CPU."""
+
+    name = "numpy"
+    ops: Ops = make_ops(np, **numpy_extras())
+
+    def from_numpy(self, tree: Tree, device: str | None = None) -> Tree:
+        return tree
+
+    def to_numpy(self, tree: Tree) -> Tree:
+        return tree
+
+    def compile(self, fn: Callable[..., Any], donate: Sequence[int] = ()) -> Callable[..., Any]:
+        return fn
+
+    def devices(self) -> list[str]:
+        return ["cpu:0"]
+
+    def place(self, tree: Tree, device: str) -> Tree:
+        if device != "cpu:0":
+            raise ConfigError(f"device {device!r} arrived; NumPy has cpu:0 alone.")
+        return tree
+
+
+backend = NumpyBackend()
+register_ops(np.ndarray, backend.ops)
+register_ops(np.generic, backend.ops)

@@ -1,0 +1,145 @@
+"""PyTorch: define-by-run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import array_api_compat.torch as compat
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from starling.backends.base import Backend
+from starling.backends.dispatch import Ops, register_ops
+from starling.backends.extras import make_ops, same_padding
+from starling.backends.numpy import cond, loop_scan
+from starling.core.trees import Tree, items, leaves, map_leaves
+
+__all__ = ["TorchBackend", "backend"]
+
+
+def log_softmax(x: Any, axis: int = -1) -> Any:
+    return torch.log_softmax(x, dim=axis)
+
+
+def logsumexp(x: Any, axis: int = -1, keepdims: bool = False) -> Any:
+    return torch.logsumexp(x, dim=axis, keepdim=keepdims)
+
+
+def softplus(x: Any) -> Any:
+    return F.softplus(x, threshold=80.0)  # the default switches to the identity at 20, the other backends do not
+
+
+def one_hot(index: Any, size: int) -> Any:
+    return F.one_hot(index.long(), size).float()
+
+
+def take_along(x: Any, index: Any) -> Any:
+    return torch.gather(x, -1, index.long().unsqueeze(-1)).squeeze(-1)
+
+
+def pad(x: Any, window: tuple[int, int], stride: int, padding: str, fill: float) -> Any:
+    """Pad [B, C, H, W] as ``padding`` says."""
+    if padding == "VALID":
+        return x
+    top, bottom = same_padding(x.shape[2], window[0], stride)
+    left, right = same_padding(x.shape[3], window[1], stride)
+    return F.pad(x, (left, right, top, bottom), value=fill)
+
+
+def conv2d(x: Any, kernel: Any, stride: int = 1, padding: str = "VALID") -> Any:
+    # A permuted view of [B, H, W, C] is channels_last, the fast layout; it comes out as one and is permuted back.
+    x = pad(x.permute(0, 3, 1, 2), (kernel.shape[0], kernel.shape[1]), stride, padding, 0.0)
+    weight = kernel.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
+    return F.conv2d(x, weight, stride=stride).permute(0, 2, 3, 1)
+
+
+def max_pool2d(x: Any, window: int, stride: int, padding: str = "VALID") -> Any:
+    x = pad(x.permute(0, 3, 1, 2), (window, window), stride, padding, float("-inf"))
+    return F.max_pool2d(x, window, stride).permute(0, 2, 3, 1)
+
+
+def reshape(x: Any, shape: tuple[int, ...]) -> Any:
+    return torch.reshape(x, shape)
+
+
+def value_and_grad(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Tree]]:
+    def run(params: Tree, *args: Any) -> tuple[Any, Tree]:
+        with torch.enable_grad():
+            tracked = map_leaves(lambda leaf: leaf.detach().requires_grad_(True), params)
+            loss, aux = fn(tracked, *args)
+            flat = torch.autograd.grad(loss, leaves(tracked), allow_unused=True)
+        by_path = {path: gradient for (path, _), gradient in zip(items(tracked), flat)}
+        paths = iter(by_path.values())
+
+        def gradient_of(leaf: Any) -> Any:
+            gradient = next(paths)
+            return torch.zeros_like(leaf) if gradient is None else gradient
+
+        return (loss.detach(), map_leaves(detach, aux)), map_leaves(gradient_of, params)
+
+    return run
+
+
+def detach(x: Any) -> Any:
+    return x.detach() if isinstance(x, torch.Tensor) else x
+
+
+def tensor_of(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray):
+        return torch.from_numpy(leaf)
+    return torch.as_tensor(leaf) if isinstance(leaf, np.generic) else leaf
+
+
+class TorchBackend(Backend):
+    """PyTorch on the CPU or on whatever accelerators it finds."""
+
+    name = "torch"
+    ops: Ops = make_ops(
+        compat,
+        relu=torch.relu,
+        softplus=softplus,
+        logsumexp=logsumexp,
+        log_softmax=log_softmax,
+        erf=torch.erf,
+        one_hot=one_hot,
+        take_along=take_along,
+        stop_gradient=detach,
+        value_and_grad=value_and_grad,
+        scan=loop_scan(torch.stack),
+        cond=cond,
+        conv2d=conv2d,
+        max_pool2d=max_pool2d,
+        clip=torch.clamp,
+        reshape=reshape,
+    )
+
+    def from_numpy(self, tree: Tree, device: str | None = None) -> Tree:
+        place = None if device is None else self._device(device)
+        return map_leaves(lambda leaf: torch.tensor(leaf, device=place), tree)
+
+    def to_numpy(self, tree: Tree) -> Tree:
+        return map_leaves(lambda x: x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x), tree)
+
+    def compile(self, fn: Callable[..., Any], donate: Sequence[int] = ()) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            with torch.no_grad():
+                return fn(*(map_leaves(tensor_of, arg) for arg in args))
+
+        return run
+
+    def devices(self) -> list[str]:
+        return ["cpu:0", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+
+    def place(self, tree: Tree, device: str) -> Tree:
+        target = self._device(device)
+        return map_leaves(lambda x: x.to(target), tree)
+
+    def _device(self, name: str) -> Any:
+        self.check_device(name)
+        return torch.device("cpu") if name.startswith("cpu") else torch.device(name)
+
+
+backend = TorchBackend()
+register_ops(torch.Tensor, backend.ops)
