@@ -1,0 +1,26 @@
+"""Algorithms: one file each. Adding one is adding its file and its line here."""
+
+from __future__ import annotations
+
+from starling.algorithms.a2c import A2C
+from starling.algorithms.base import Algorithm
+from starling.algorithms.dqn import DQN
+from starling.algorithms.ppo import PPO
+from starling.algorithms.sac import SAC
+from starling.core.errors import UnknownNameError
+
+__all__ = ["A2C", "ALGORITHMS", "DQN", "PPO", "SAC", "Algorithm", "get_algorithm"]
+
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    "a2c": A2C,
+    "dqn": DQN,
+    "ppo": PPO,
+    "sac": SAC,
+}
+
+
+def get_algorithm(name: str) -> type[Algorithm]:
+    """The algorithm called ``name``."""
+    if name not in ALGORITHMS:
+        raise UnknownNameError("algorithm", name, ALGORITHMS)
+    return ALGORITHMS[name]

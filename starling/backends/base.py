@@ -10,6 +10,7 @@ from typing import Any
 
 from starling.backends.dispatch import Ops
 from starling.core.errors import ConfigError, MissingExtraError, UnknownNameError
+from starling.core.params import Params
 from starling.core.trees import Tree
 
 __all__ = ["NAMES", "Backend", "available", "get_backend"]
@@ -27,6 +28,7 @@ class Backend(ABC):
 
     name: str
     ops: Ops
+    scope_type: type = Params  # what holds parameters between calls
 
     @abstractmethod
     def from_numpy(self, tree: Tree, device: str | None = None) -> Tree:

@@ -4,7 +4,7 @@
 A backend starts from both and replaces what its framework does better. These names and no others may be used:
 
     relu, softplus, log_softmax, logsumexp, erf      elementwise and along the last axis
-    one_hot, take_along                              indices along the last axis
+    one_hot, take_along                              indices along the last axis: x [..., A], index [...]
     stop_gradient, value_and_grad                    derivatives
     scan, cond                                       control flow that compiles to a loop or a branch
     conv2d, max_pool2d                               images [B, H, W, C], kernels [kh, kw, C, O]
@@ -45,11 +45,13 @@ def generic(xp: Any) -> dict[str, Any]:
 
     def logsumexp(x: Any, axis: int = -1, keepdims: bool = False) -> Any:
         top = xp.max(x, axis=axis, keepdims=True)
+        top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))  # all -inf: -inf, not nan
         total = xp.log(xp.sum(xp.exp(x - top), axis=axis, keepdims=True)) + top
         return total if keepdims else xp.squeeze(total, axis=axis)
 
     def log_softmax(x: Any, axis: int = -1) -> Any:
-        return x - logsumexp(x, axis=axis, keepdims=True)
+        shifted = x - xp.max(x, axis=axis, keepdims=True)
+        return shifted - xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
 
     def one_hot(index: Any, size: int) -> Any:
         classes = xp.arange(size, dtype=index.dtype)

@@ -13,7 +13,7 @@ from starling.backends.base import Backend
 from starling.backends.dispatch import Ops, register_ops
 from starling.backends.extras import make_ops
 from starling.backends.tape import carried, record_all
-from starling.core.params import Params
+from starling.core.params import Params, with_scopes
 from starling.core.trees import Tree, map_leaves
 
 __all__ = ["JaxBackend", "backend"]
@@ -27,6 +27,10 @@ def _flatten_params(params: Params) -> tuple[list[tuple[Any, Any]], tuple[str, .
 jax.tree_util.register_pytree_with_keys(
     Params, _flatten_params, lambda keys, children: Params(zip(keys, children, strict=True))
 )
+
+
+def logsumexp(x: Any, axis: int = -1, keepdims: bool = False) -> Any:
+    return jax.nn.logsumexp(x, axis=axis, keepdims=keepdims)
 
 
 def one_hot(index: Any, size: int) -> Any:
@@ -48,9 +52,23 @@ def max_pool2d(x: Any, window: int, stride: int, padding: str = "VALID") -> Any:
 
 
 def scan(fn: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
-    final, (ys, recorded) = jax.lax.scan(carried(fn), carry, xs, reverse=reverse)
+    def body(carry: Any, x: Any) -> tuple[Any, Any]:
+        carry, rest = carried(fn)(with_scopes(carry, Params), x)
+        return with_scopes(carry, dict), rest  # what goes round must keep its type
+
+    final, (ys, recorded) = jax.lax.scan(body, with_scopes(carry, dict), xs, reverse=reverse)
     record_all(recorded)
-    return final, ys
+    return with_scopes(final, Params), ys
+
+
+def cond(condition: Any, if_true: Callable[..., Any], if_false: Callable[..., Any], *operands: Any) -> Any:
+    # What a branch records leaves with its result; both branches must record the same names.
+    def branch(fn: Callable[..., Any]) -> Callable[..., Any]:
+        return carried(lambda *args: (fn(*args), None))
+
+    result, (_, recorded) = jax.lax.cond(condition, branch(if_true), branch(if_false), *operands)
+    record_all(recorded)
+    return result
 
 
 def value_and_grad(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Tree]]:
@@ -68,10 +86,12 @@ class JaxBackend(Backend):
     """JAX on whatever devices it finds."""
 
     name = "jax"
+    scope_type = dict
     ops: Ops = make_ops(
         jnp,
         relu=jax.nn.relu,
         softplus=jax.nn.softplus,
+        logsumexp=logsumexp,
         log_softmax=jax.nn.log_softmax,
         erf=jax.scipy.special.erf,
         one_hot=one_hot,
@@ -79,7 +99,7 @@ class JaxBackend(Backend):
         stop_gradient=jax.lax.stop_gradient,
         value_and_grad=value_and_grad,
         scan=scan,
-        cond=jax.lax.cond,
+        cond=cond,
         conv2d=conv2d,
         max_pool2d=max_pool2d,
     )
@@ -92,7 +112,12 @@ class JaxBackend(Backend):
         return map_leaves(np.asarray, tree)
 
     def compile(self, fn: Callable[..., Any], donate: Sequence[int] = ()) -> Callable[..., Any]:
-        return jax.jit(fn, donate_argnums=tuple(donate))
+        # Plain dicts cross the boundary: JAX flattens them in C++, which is most of the cost of a small call.
+        def traced(*args: Any) -> Any:
+            return with_scopes(fn(*(with_scopes(arg, Params) for arg in args)), dict)
+
+        compiled = jax.jit(traced, donate_argnums=tuple(donate))
+        return compiled
 
     def devices(self) -> list[str]:
         return [f"{device.platform}:{device.id}" for device in jax.devices()]

@@ -14,7 +14,9 @@ from starling.backends.base import Backend
 from starling.backends.dispatch import Ops, register_ops
 from starling.backends.extras import make_ops, same_padding
 from starling.backends.numpy import cond, loop_scan
-from starling.core.trees import Tree, items, leaves, map_leaves
+from starling.backends.straight import Straightener
+from starling.backends.tape import carried, record_all
+from starling.core.trees import Tree, leaves, map_leaves
 
 __all__ = ["TorchBackend", "backend"]
 
@@ -68,15 +70,17 @@ def value_and_grad(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[An
     def run(params: Tree, *args: Any) -> tuple[Any, Tree]:
         with torch.enable_grad():
             tracked = map_leaves(lambda leaf: leaf.detach().requires_grad_(True), params)
-            loss, aux = fn(tracked, *args)
-            flat = torch.autograd.grad(loss, leaves(tracked), allow_unused=True)
-        by_path = {path: gradient for (path, _), gradient in zip(items(tracked), flat)}
-        paths = iter(by_path.values())
+            loss, (aux, recorded) = carried(fn)(tracked, *args)
+            wanted = leaves(tracked)
+            # A loss that depends on none of them has no graph to walk.
+            flat = torch.autograd.grad(loss, wanted, allow_unused=True) if loss.requires_grad else [None] * len(wanted)
+        found = iter(flat)
 
         def gradient_of(leaf: Any) -> Any:
-            gradient = next(paths)
+            gradient = next(found)
             return torch.zeros_like(leaf) if gradient is None else gradient
 
+        record_all(map_leaves(detach, recorded))
         return (loss.detach(), map_leaves(detach, aux)), map_leaves(gradient_of, params)
 
     return run
@@ -88,7 +92,7 @@ def detach(x: Any) -> Any:
 
 def tensor_of(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray):
-        return torch.from_numpy(leaf)
+        return torch.from_numpy(leaf if leaf.flags.writeable else leaf.copy())  # PyTorch has no read-only tensors
     return torch.as_tensor(leaf) if isinstance(leaf, np.generic) else leaf
 
 
@@ -123,11 +127,7 @@ class TorchBackend(Backend):
         return map_leaves(lambda x: x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x), tree)
 
     def compile(self, fn: Callable[..., Any], donate: Sequence[int] = ()) -> Callable[..., Any]:
-        def run(*args: Any) -> Any:
-            with torch.no_grad():
-                return fn(*(map_leaves(tensor_of, arg) for arg in args))
-
-        return run
+        return _straighten(fn)  # parameters ask for no gradient outside value_and_grad: nothing is taped
 
     def devices(self) -> list[str]:
         return ["cpu:0", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
@@ -143,3 +143,4 @@ class TorchBackend(Backend):
 
 backend = TorchBackend()
 register_ops(torch.Tensor, backend.ops)
+_straighten = Straightener(backend.ops, tensor_of)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 __all__ = [
     "CheckpointError",
@@ -56,7 +57,11 @@ class ConfigError(RequestError):
 
 
 class SpaceError(RequestError):
-    """Spaces that do not fit together."""
+    """Spaces that do not fit together; ``assembly`` is the graph so far where one was being assembled."""
+
+    def __init__(self, message: str, assembly: Any = None) -> None:
+        super().__init__(message)
+        self.assembly = assembly
 
 
 class RunDirError(RequestError):

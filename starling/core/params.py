@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Initialiser", "Params"]
+__all__ = ["Initialiser", "Params", "with_scopes"]
 
 Initialiser = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
@@ -24,3 +24,12 @@ class Params(dict[str, Any]):
 
     def get(self, name: str, shape: tuple[int, ...] = (), init: Initialiser | None = None) -> Any:  # type: ignore[override]
         return self[name]
+
+
+def with_scopes(tree: Any, kind: type) -> Any:
+    """The tree with every dict of the given kind: ``Params`` for a component to read, or a plain ``dict``."""
+    if isinstance(tree, dict):
+        return kind((key, with_scopes(child, kind)) for key, child in tree.items())
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(with_scopes(child, kind) for child in tree)
+    return tree

@@ -59,6 +59,10 @@ class Space(ABC):
         if reason is not None:
             raise SpaceError(f"{what} does not fit its space {self}: {reason}")
 
+    @abstractmethod
+    def zeros_with(self, sizes: Mapping[str, int]) -> Any:
+        """``zeros`` with the sizes of the ranks by name: ``{"time": 5, "batch": 2}``."""
+
     def flatten(self) -> dict[str, Leaf]:
         """The leaf spaces by path."""
         return dict(self.items())
@@ -133,6 +137,10 @@ class Leaf(Space):
     def zeros(self, sizes: Sizes = ()) -> np.ndarray:
         inside = np.clip(np.zeros(self.shape), self.low, self._inclusive_high)
         return np.broadcast_to(inside, self._full_shape(sizes)).astype(self.numpy_dtype)
+
+    def zeros_with(self, sizes: Mapping[str, int]) -> np.ndarray:
+        ranks = [name for name, there in (("time", self.time), ("batch", self.batch)) if there]
+        return self.zeros(tuple(sizes[name] for name in ranks))
 
     @property
     def _inclusive_high(self) -> Bound:
@@ -229,6 +237,9 @@ class Dict(Space):
     def zeros(self, sizes: Sizes = ()) -> dict[str, Any]:
         return {key: space.zeros(sizes) for key, space in self.spaces.items()}
 
+    def zeros_with(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        return {key: space.zeros_with(sizes) for key, space in self.spaces.items()}
+
     def sample(self, rng: np.random.Generator, sizes: Sizes = ()) -> dict[str, Any]:
         return {key: space.sample(rng, sizes) for key, space in self.spaces.items()}
 
@@ -265,6 +276,9 @@ class Tuple(Space):
 
     def zeros(self, sizes: Sizes = ()) -> tuple[Any, ...]:
         return tuple(space.zeros(sizes) for space in self.spaces)
+
+    def zeros_with(self, sizes: Mapping[str, int]) -> tuple[Any, ...]:
+        return tuple(space.zeros_with(sizes) for space in self.spaces)
 
     def sample(self, rng: np.random.Generator, sizes: Sizes = ()) -> tuple[Any, ...]:
         return tuple(space.sample(rng, sizes) for space in self.spaces)

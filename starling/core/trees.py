@@ -7,10 +7,11 @@ sorted order, so two equal trees list their leaves in the same order whatever bu
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["Tree", "items", "leaves", "map_leaves", "map_with_path", "nest"]
+__all__ = ["Tree", "items", "leaves", "map_leaves", "map_with_path", "nest", "opened"]
 
 Tree = Any
 
@@ -62,3 +63,14 @@ def nest(flat: dict[str, Any], make: Callable[[], dict[str, Any]] = dict) -> dic
             node = node.setdefault(key, make())
         node[name] = leaf
     return root
+
+
+def opened(tree: Tree) -> Tree:
+    """The tree with the dataclasses among its leaves, such as distributions, opened into dicts of their fields."""
+
+    def open_leaf(leaf: Any) -> Any:
+        if not dataclasses.is_dataclass(leaf) or isinstance(leaf, type):
+            return leaf
+        return opened({field.name: getattr(leaf, field.name) for field in dataclasses.fields(leaf)})
+
+    return map_leaves(open_leaf, tree)

@@ -1,0 +1,25 @@
+"""Environments: many of them stepping together, behind one protocol."""
+
+from starling.envs.checking import Finding, check
+from starling.envs.determinism import is_deterministic
+from starling.envs.envpool_envs import EnvPoolEnvs
+from starling.envs.gym_envs import GymEnvs
+from starling.envs.making import EnvLike, make
+from starling.envs.protocol import Envs, Episode, Step
+from starling.envs.spaces import from_gymnasium
+from starling.envs.vector_envs import VectorEnvs
+
+__all__ = [
+    "EnvLike",
+    "EnvPoolEnvs",
+    "Envs",
+    "Episode",
+    "Finding",
+    "GymEnvs",
+    "Step",
+    "VectorEnvs",
+    "check",
+    "from_gymnasium",
+    "is_deterministic",
+    "make",
+]

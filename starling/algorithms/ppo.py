@@ -1,0 +1,195 @@
+"""PPO (Schulman et al., 2017). Departs: Adam ε of 1e-5, learning rate and clip range fall linearly if asked,
+advantages are standardised per minibatch, policy and value have separate torsos, orthogonal initialisation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from starling.algorithms.base import Algorithm, check_range
+from starling.algorithms.plans import Rollouts
+from starling.algorithms.policies import clipped_to_bounds, policy_noise
+from starling.backends import ops
+from starling.components.base import api
+from starling.components.encoders import encoder_for
+from starling.components.heads import ValueHead, policy_head_for
+from starling.components.networks import PolicyNetwork, ValueNetwork, torso_for
+from starling.components.optimisers import Adam, Optimiser
+from starling.components.schedules import Linear
+from starling.core.errors import ConfigError
+from starling.core.params import Params
+from starling.core.spaces import Dict, Float, Space
+from starling.core.trees import Tree, map_leaves
+from starling.maths.policy_gradients import (
+    approximate_kl,
+    clipped_value_loss,
+    ppo_clip_fraction,
+    ppo_clip_loss,
+    value_loss,
+)
+from starling.maths.returns import gae
+
+__all__ = ["PPO", "PPOConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig:
+    """Settings of PPO."""
+
+    envs: int = 8  # environments stepped together
+    rollout: int = 256  # steps of each environment per batch
+    epochs: int = 10  # passes over a batch
+    minibatch: int = 256  # steps
+    learning_rate: float = 3e-4
+    anneal: bool = False  # let learning rate and clip range fall linearly to 0
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    clip: float = 0.2  # of the probability ratio
+    clip_value: float = 0.0  # of the change of values; 0 leaves them alone
+    value_weight: float = 0.5
+    entropy_weight: float = 0.0
+    max_gradient: float = 0.5  # global norm; 0 leaves gradients alone
+    standardise: bool = True  # advantages, per minibatch
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+    torso: dict[str, Any] = field(default_factory=dict)  # a component spec; takes the place of hidden and activation
+
+    def __post_init__(self) -> None:
+        check_range(self, envs=(1, 65536), rollout=(1, 1e6), epochs=(1, 1000), gamma=(0, 1), gae_lambda=(0, 1))
+        check_range(self, learning_rate=(0, 10), clip=(1e-6, 10), minibatch=(1, 1e9))
+        if (self.envs * self.rollout) % self.minibatch:
+            steps = self.envs * self.rollout
+            raise ConfigError(f"minibatch={self.minibatch} does not divide envs·rollout={steps}; try {steps // 4}.")
+
+
+def ppo_loss(policy: Any, value: Any, minibatch: Tree, clip: Any, config: PPOConfig) -> tuple[Any, Tree]:
+    """Clipped surrogate + value loss − entropy bonus, over the valid steps of a minibatch."""
+    xp = ops(value)
+    weight = minibatch["mask"] / xp.maximum(xp.sum(minibatch["mask"]), 1.0)  # [B]
+
+    def mean(x: Any) -> Any:
+        return xp.sum(x * weight)
+
+    advantage = minibatch["advantage"]  # [B]
+    if config.standardise:
+        centred = advantage - mean(advantage)
+        advantage = centred / (xp.sqrt(mean(xp.square(centred))) + 1e-8)
+    log_prob = policy.log_prob(minibatch["action"])  # [B]
+    surrogate = mean(ppo_clip_loss(log_prob, minibatch["log_prob"], advantage, clip))
+    if config.clip_value:
+        values = mean(clipped_value_loss(value, minibatch["value"], minibatch["return"], config.clip_value))
+    else:
+        values = mean(value_loss(value, minibatch["return"]))
+    entropy = mean(policy.entropy())
+    total = surrogate + config.value_weight * values - config.entropy_weight * entropy
+    return total, {
+        "loss": {"total": total, "policy": surrogate, "value": values, "entropy": entropy},
+        "kl": mean(approximate_kl(log_prob, minibatch["log_prob"])),
+        "clip_fraction": mean(ppo_clip_fraction(log_prob, minibatch["log_prob"], clip)),
+    }
+
+
+class PPO(Algorithm):
+    """Proximal policy optimisation, for discrete and continuous actions."""
+
+    config: PPOConfig
+    policy: PolicyNetwork
+    value: ValueNetwork
+    optimiser: Optimiser
+    clip: Linear
+
+    name: ClassVar[str] = "ppo"
+    Config: ClassVar[type] = PPOConfig
+    extras: ClassVar[Dict] = Dict(log_prob=Float())
+
+    @classmethod
+    def compose(cls, config: PPOConfig, obs: Space, action: Space, envs: int, total_steps: int) -> PPO:
+        torso = torso_for(config.torso, config.hidden, config.activation, init="orthogonal:1.4142135")
+        batches = max(1, total_steps // (envs * config.rollout))
+        steps = batches * config.epochs * (envs * config.rollout // config.minibatch)
+        end = 0.0 if config.anneal else 1.0
+        return cls(
+            observation_space=obs,
+            action_space=action,
+            envs=envs,
+            config=config,
+            policy=PolicyNetwork(encoder_for(obs), torso, policy_head_for(action)),
+            value=ValueNetwork(encoder_for(obs), torso, ValueHead()),
+            optimiser=Adam(
+                Linear(config.learning_rate, end * config.learning_rate, steps), clip=config.max_gradient, eps=1e-5
+            ),
+            clip=Linear(config.clip, end * config.clip, steps),
+        )
+
+    @property
+    def plan(self) -> Rollouts:
+        return Rollouts(length=self.config.rollout, gamma=self.config.gamma)
+
+    def init(self, params: Params) -> Tree:
+        return {"params": params, "optimiser": self.optimiser.init(params)}
+
+    @api
+    def act(self, p: Params, obs: Any, noise: Any, explore: Any) -> dict[str, Any]:
+        action, log_prob = self.policy.distribution(p.policy, obs).sample_with_log_prob(noise)
+        return {"action": action, "log_prob": log_prob}
+
+    @api
+    def greedy(self, p: Params, obs: Any) -> Any:
+        return self.policy.distribution(p.policy, obs).mode()
+
+    @api
+    def values(self, p: Params, obs: Any) -> Any:
+        return self.value(p.value, obs)
+
+    @api
+    def samples(self, p: Params, batch: Tree) -> Tree:
+        """The batch as single steps [T·B] with advantages and returns."""
+        xp = ops(batch["reward"])
+        v_tm1 = self.value(p.value, batch["obs"])  # [T, B]
+        v_last = self.value(p.value, batch["next_obs"])  # [B]
+        values = xp.concat([v_tm1, v_last[None, ...]], axis=0)  # [T+1, B]
+        advantage = gae(batch["reward"], batch["discount"], values, self.config.gae_lambda)  # [T, B]
+        steps = {key: batch[key] for key in ("obs", "action", "log_prob", "mask")}
+        steps |= {"advantage": advantage, "return": advantage + v_tm1, "value": v_tm1}
+        return map_leaves(lambda x: xp.reshape(x, (-1, *x.shape[2:])), steps)
+
+    @api
+    def loss(self, p: Params, samples: Tree, count: Any) -> tuple[Any, Tree]:
+        policy = self.policy.distribution(p.policy, samples["obs"])
+        value = self.value(p.value, samples["obs"])  # [B]
+        return ppo_loss(policy, value, samples, self.clip(count), self.config)
+
+    def gradients(self, state: Tree, batch: Tree, draws: Tree = None) -> tuple[Tree, Tree]:
+        """Of one minibatch of ``samples``."""
+        differentiate = ops(batch["advantage"]).value_and_grad(self.loss)
+        (_, metrics), gradients = differentiate(state["params"], batch, state["optimiser"]["count"])
+        return gradients, metrics
+
+    def apply_gradients(self, state: Tree, gradients: Tree) -> Tree:
+        params, optimiser = self.optimiser.step(state["params"], gradients, state["optimiser"])
+        return {"params": params, "optimiser": optimiser}
+
+    def update(self, state: Tree, batch: Tree, draws: Tree) -> tuple[Tree, Tree]:
+        xp = ops(batch["reward"])
+        samples = self.samples(state["params"], batch)
+
+        def minibatch_step(state: Tree, rows: Any) -> tuple[Tree, Tree]:
+            gradients, metrics = self.gradients(state, map_leaves(lambda x: xp.take(x, rows, axis=0), samples))
+            return self.apply_gradients(state, gradients), metrics
+
+        state, metrics = xp.scan(minibatch_step, state, draws)
+        return state, map_leaves(xp.mean, metrics)
+
+    def act_noise(self, rng: np.random.Generator, lead: tuple[int, ...]) -> np.ndarray:
+        return policy_noise(self.action_space, rng, lead)
+
+    def draws(self, rng: np.random.Generator, rows: int) -> np.ndarray:
+        """Row numbers of every minibatch: [epochs · minibatches, minibatch]."""
+        order = rng.permuted(np.tile(np.arange(rows, dtype=np.int32), (self.config.epochs, 1)), axis=1)
+        return order.reshape(-1, self.config.minibatch)
+
+    def to_env(self, action: np.ndarray) -> np.ndarray:
+        return clipped_to_bounds(self.action_space, action)

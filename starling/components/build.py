@@ -1,0 +1,136 @@
+"""Build: create the parameters of an assembly and compile root APIs for a backend."""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from starling.backends import Backend, record, recording
+from starling.components.assembly import Assembly, instrument
+from starling.components.base import Component
+from starling.components.devices import DeviceMap
+from starling.components.modules import check_modules
+from starling.core.errors import ConfigError
+from starling.core.params import Params, with_scopes
+from starling.core.random import stream
+from starling.core.trees import Tree, items, map_with_path, opened
+
+__all__ = ["BuildStats", "Graph", "build", "create_parameters"]
+
+
+@dataclass(frozen=True)
+class BuildStats:
+    """What building took and what it made."""
+
+    seconds: float  # assembling and creating parameters; compilation happens at an API's first call
+    parameters: int
+    flops: dict[str, float]  # forward floating-point operations of each root API at ``batch`` (and ``time``) below
+    batch: int = 13
+    time: int = 11
+
+
+class Graph:
+    """A root component on a backend: its initial parameters and its compiled APIs.
+
+    act = graph.function("act")
+    action = act(graph.parameters(), obs, noise)
+    """
+
+    def __init__(
+        self, assembly: Assembly, backend: Backend, params: Params, devices: DeviceMap, stats: BuildStats
+    ) -> None:
+        self.root, self.assembly, self.backend = assembly.root, assembly, backend
+        self.initial, self.stats = params, stats
+        self._devices = devices
+
+    def parameters(self) -> Params:
+        """The initial parameters as arrays of the backend, each on its device."""
+        return self.place(self.initial)
+
+    def place(self, tree: Tree) -> Tree:
+        """A NumPy tree of parameters, or a learner's state with such trees inside, as arrays of the backend.
+
+        Each goes to the device of the scope that its path runs through.
+        """
+        placed = map_with_path(lambda path, leaf: self.backend.from_numpy(leaf, self._devices.through(path)), tree)
+        return with_scopes(placed, self.backend.scope_type)
+
+    def function(self, api: str, donate: Sequence[int] = (), summaries: Sequence[str] = ()) -> Callable[..., Any]:
+        """The root's ``api``, compiled; with ``summaries`` it returns (result, {name: value}).
+
+        A summary names values by component path and API, ``torso.__call__`` or ``q.q_values``; ``*`` matches any.
+        """
+        root = self._devices.spread(self.root) if self._devices.several else self.root
+        if not summaries:
+            return self._compile(getattr(root, api), donate)
+        observed = getattr(_observed(root, summaries), api)
+
+        def run(*args: Any) -> tuple[Any, dict[str, Any]]:
+            with recording() as values:
+                result = observed(*args)
+            return result, values
+
+        return self._compile(run, donate)
+
+    def _compile(self, fn: Callable[..., Any], donate: Sequence[int]) -> Callable[..., Any]:
+        # Arrays on several devices cannot enter one compiled program.
+        return fn if self._devices.several else self.backend.compile(fn, donate)
+
+
+def build(
+    assembly: Assembly, backend: Backend, seed: int = 0, device_map: Mapping[str, str] | None = None
+) -> Graph:
+    """Create the parameters of ``assembly`` and prepare its root for ``backend``.
+
+    ``device_map`` puts scopes on devices, ``{"policy": "cpu:0", "value": "cpu:1"}``; ``*`` stands for the rest.
+    """
+    started = time.perf_counter()
+    check_modules(assembly.root, backend.name)
+    devices = DeviceMap(backend, device_map or {}, assembly.scopes)
+    params = create_parameters(assembly, seed)
+    flops = {call.api: call.flops for call in assembly.calls if call.parent is None}
+    seconds = assembly.seconds + time.perf_counter() - started
+    return Graph(assembly, backend, params, devices, BuildStats(seconds, assembly.parameter_count, flops))
+
+
+def create_parameters(assembly: Assembly, seed: int) -> Params:
+    """The initial parameters: each drawn from the stream of its own path, so its value depends on nothing else."""
+    root = Params()
+    for scope in sorted(assembly.scopes - {""}):
+        node = root
+        for name in scope.split("."):
+            node = node.setdefault(name, Params())
+    for path, spec in assembly.parameters.items():
+        value = spec.init(stream(seed, "init", path), spec.shape)
+        if value.shape != spec.shape:
+            raise ConfigError(f"the initialiser of {path!r} made shape {value.shape}; {spec.shape} was asked for.")
+        *scopes, name = path.split(".")
+        node = root
+        for scope in scopes:
+            node = node[scope]
+        node[name] = np.ascontiguousarray(value, dtype=np.float32)
+    return root
+
+
+def _observed(root: Component, patterns: Sequence[str]) -> Component:
+    """The root with the results of matching APIs recorded on the tape."""
+
+    def around(component: Component, path: str, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        title = f"{path}.{name}" if path else name
+        if not any(fnmatch.fnmatch(title, pattern) for pattern in patterns):
+            return method
+
+        def watched(self: Component, *args: Any, **kwargs: Any) -> Any:
+            result = method(self, *args, **kwargs)
+            for leaf_path, leaf in items(opened(result)):
+                record(f"{title}.{leaf_path}" if leaf_path else title, leaf)
+            return result
+
+        return watched
+
+    return instrument(root, around)

@@ -1,0 +1,85 @@
+"""Networks: encoder, torso and head in a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starling.backends import ops
+from starling.components.base import Component, api
+from starling.components.encoders import split_mask
+from starling.components.layers import MLP
+from starling.components.specs import from_spec
+from starling.core.params import Params
+from starling.maths.distributions import Distribution
+
+__all__ = ["CriticNetwork", "Critics", "PolicyNetwork", "QNetwork", "ValueNetwork", "torso_for"]
+
+
+def torso_for(spec: dict[str, Any] | Component, hidden: tuple[int, ...], activation: str, init: str) -> Component:
+    """The torso of a component spec or, without one, a perceptron."""
+    return from_spec(spec) if spec else MLP(tuple(hidden), activation, init)
+
+
+class QNetwork(Component):
+    """The value of every action."""
+
+    encoder: Component
+    torso: Component
+    head: Component
+
+    @api
+    def q_values(self, p: Params, obs: Any) -> Any:  # [*, O] -> [*, A]
+        seen, _ = split_mask(obs)
+        return self.head.q_values(p.head, self.torso(p.torso, self.encoder(p.encoder, seen)))  # type: ignore[operator, attr-defined]
+
+
+class ValueNetwork(Component):
+    """The value of an observation."""
+
+    encoder: Component
+    torso: Component
+    head: Component
+
+    @api
+    def __call__(self, p: Params, obs: Any) -> Any:  # [*, O] -> [*]
+        seen, _ = split_mask(obs)
+        return self.head(p.head, self.torso(p.torso, self.encoder(p.encoder, seen)))  # type: ignore[operator]
+
+
+class PolicyNetwork(Component):
+    """A distribution over actions; impossible ones are masked where the observation says which are possible."""
+
+    encoder: Component
+    torso: Component
+    head: Component
+
+    @api
+    def distribution(self, p: Params, obs: Any) -> Distribution:
+        seen, mask = split_mask(obs)
+        features = self.torso(p.torso, self.encoder(p.encoder, seen))  # type: ignore[operator]
+        return self.head.distribution(p.head, features, mask)  # type: ignore[attr-defined]
+
+
+class CriticNetwork(Component):
+    """The value of an action in an observation."""
+
+    encoder: Component
+    torso: Component
+    head: Component
+
+    @api
+    def __call__(self, p: Params, obs: Any, action: Any) -> Any:  # [*, O], [*, D] -> [*]
+        seen, _ = split_mask(obs)
+        features = ops(action).concat([self.encoder(p.encoder, seen), action], axis=-1)  # type: ignore[operator]
+        return self.head(p.head, self.torso(p.torso, features))  # type: ignore[operator]
+
+
+class Critics(Component):
+    """Several critics side by side, to take the smallest of."""
+
+    critics: tuple[Component, ...]
+
+    @api
+    def q_values(self, p: Params, obs: Any, action: Any) -> Any:  # [*, O], [*, D] -> [*, critics]
+        values = [critic(p[f"critics_{i}"], obs, action) for i, critic in enumerate(self.critics)]  # type: ignore[operator]
+        return ops(action).stack(values, axis=-1)

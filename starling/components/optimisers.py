@@ -1,0 +1,135 @@
+"""Optimisers, written once for every backend.
+
+    state = optimiser.init(params)
+    params, state = optimiser.step(params, gradients, state)
+
+They are pure functions of trees, so their state has the same names on every backend, travels in a checkpoint from one
+to another, and a parameter server can apply gradients with NumPy alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from starling.backends import ops
+from starling.components.base import Component
+from starling.components.schedules import Constant, Schedule
+from starling.core.errors import ConfigError
+from starling.core.trees import Tree, leaves, map_leaves
+
+__all__ = ["SGD", "Adam", "Optimiser", "RMSProp", "clip_by_global_norm", "global_norm"]
+
+
+def global_norm(tree: Tree) -> Any:
+    """√ of the sum of the squares of every element."""
+    flat = leaves(tree)
+    xp = ops(flat[0])
+    return xp.sqrt(sum(xp.sum(xp.square(leaf)) for leaf in flat))
+
+
+def clip_by_global_norm(tree: Tree, limit: float) -> Tree:
+    """The tree scaled down to a global norm of ``limit`` where it is above it."""
+    norm = global_norm(tree)
+    scale = limit / ops(norm).maximum(norm, ops(norm).asarray(limit, dtype=norm.dtype))
+    return map_leaves(lambda leaf: leaf * scale, tree)
+
+
+class Optimiser(Component):
+    """What every optimiser shares: a learning rate, clipping, and the count of its steps."""
+
+    learning_rate: Schedule = Constant(1e-3)
+    clip: float = 0.0  # global norm of the gradients; 0 leaves them alone
+
+    def __post_init__(self) -> None:
+        if self.clip < 0:
+            raise ConfigError(f"clip={self.clip}; it must be 0 (off) or above.")
+
+    def init(self, params: Tree) -> Tree:
+        """The state before the first step."""
+        flat = leaves(params)
+        xp = ops(flat[0])
+        slots = {name: map_leaves(lambda leaf: ops(leaf).zeros_like(leaf), params) for name in self.slots()}
+        # A whole number: float32 stops counting at 2²⁴.
+        return {"count": xp.zeros((), dtype=xp.int32), **slots}
+
+    def step(self, params: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
+        """The parameters and the state after one step."""
+        if self.clip:
+            gradients = clip_by_global_norm(gradients, self.clip)
+        count = state["count"] + 1
+        changes, slots = self.direction(gradients, state, params, count)
+        rate = self.learning_rate(state["count"])
+        moved = map_leaves(lambda leaf, change: leaf - rate * change, params, changes)
+        return moved, {"count": count, **slots}
+
+    def slots(self) -> tuple[str, ...]:
+        """The names of the trees kept beside the parameters."""
+        raise NotImplementedError
+
+    def direction(self, gradients: Tree, state: Tree, params: Tree, count: Any) -> tuple[Tree, dict[str, Tree]]:
+        """Where to go (before the learning rate), and the new slots."""
+        raise NotImplementedError
+
+
+class SGD(Optimiser):
+    """Gradient descent, with momentum if asked for."""
+
+    momentum: float = 0.0
+
+    def slots(self) -> tuple[str, ...]:
+        return ("momentum",) if self.momentum else ()
+
+    def direction(self, gradients: Tree, state: Tree, params: Tree, count: Any) -> tuple[Tree, dict[str, Tree]]:
+        if not self.momentum:
+            return gradients, {}
+        moved = map_leaves(lambda m, g: self.momentum * m + g, state["momentum"], gradients)
+        return moved, {"momentum": moved}
+
+
+class RMSProp(Optimiser):
+    """RMSProp (Tieleman & Hinton, 2012), ε inside or outside the root."""
+
+    decay: float = 0.99
+    eps: float = 1e-5
+    eps_inside: bool = False
+
+    def slots(self) -> tuple[str, ...]:
+        return ("square",)
+
+    def direction(self, gradients: Tree, state: Tree, params: Tree, count: Any) -> tuple[Tree, dict[str, Tree]]:
+        square = map_leaves(lambda s, g: self.decay * s + (1 - self.decay) * g * g, state["square"], gradients)
+
+        def scaled(g: Any, s: Any) -> Any:
+            return g / (ops(s).sqrt(s + self.eps) if self.eps_inside else ops(s).sqrt(s) + self.eps)
+
+        return map_leaves(scaled, gradients, square), {"square": square}
+
+
+class Adam(Optimiser):
+    """Adam (Kingma & Ba, 2015); with ``weight_decay``, AdamW (Loshchilov & Hutter, 2019)."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+
+    def slots(self) -> tuple[str, ...]:
+        return ("mean", "square")
+
+    def direction(self, gradients: Tree, state: Tree, params: Tree, count: Any) -> tuple[Tree, dict[str, Tree]]:
+        mean = map_leaves(lambda m, g: self.beta1 * m + (1 - self.beta1) * g, state["mean"], gradients)
+        square = map_leaves(lambda s, g: self.beta2 * s + (1 - self.beta2) * g * g, state["square"], gradients)
+        mean_bias, square_bias = _bias(self.beta1, count), _bias(self.beta2, count)
+
+        def scaled(m: Any, s: Any, leaf: Any) -> Any:
+            change = (m / mean_bias) / (ops(s).sqrt(s / square_bias) + self.eps)
+            return change + self.weight_decay * leaf if self.weight_decay else change
+
+        return map_leaves(scaled, mean, square, params), {"mean": mean, "square": square}
+
+
+def _bias(beta: float, count: Any) -> Any:
+    """1 − β^count; written with expm1, since 1 − 0.999 keeps only five digits in float32."""
+    xp = ops(count)
+    return -xp.expm1(math.log(beta) * xp.astype(count, xp.float32)) if beta else 1.0

@@ -1,0 +1,98 @@
+"""Compiled loops that move rows, whatever their type.
+
+Rows are bytes here: one compiled loop serves every signature. A *plan* is an int64 matrix with one line per leaf:
+where its first row lies, the distance between rows, the bytes of one row, and where the copies go.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+__all__ = ["SOURCE", "STRIDE", "TARGET", "WIDTH", "address", "copy_bytes", "fill_zero", "gather_rows"]
+
+SOURCE, STRIDE, WIDTH, TARGET = range(4)
+
+
+def address(array: np.ndarray) -> int:
+    """Where the array's first byte lies."""
+    return int(array.__array_interface__["data"][0])
+
+
+@intrinsic
+def copy_bytes(typing_context: Any, target: Any, source: Any, count: Any) -> Any:
+    """memcpy between two addresses given as integers."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        cgutils.raw_memcpy(
+            builder, builder.inttoptr(args[0], pointer), builder.inttoptr(args[1], pointer), args[2], itemsize=1
+        )
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def fill_zero(typing_context: Any, target: Any, count: Any) -> Any:
+    """memset to zero at an address given as an integer."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+        cgutils.memset(builder, pointer, args[1], 0)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def copy_8(typing_context: Any, target: Any, source: Any) -> Any:
+    """Copy eight bytes: a load and a store, no call."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = ir.IntType(64).as_pointer()
+        value = builder.load(builder.inttoptr(args[1], pointer), align=1)
+        builder.store(value, builder.inttoptr(args[0], pointer), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def copy_4(typing_context: Any, target: Any, source: Any) -> Any:
+    """Copy four bytes: a load and a store, no call."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = ir.IntType(32).as_pointer()
+        value = builder.load(builder.inttoptr(args[1], pointer), align=1)
+        builder.store(value, builder.inttoptr(args[0], pointer), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@njit(cache=True, nogil=True, inline="always")
+def copy_row(target, source, width):  # type: ignore[no-untyped-def]
+    if width <= 64 and width % 4 == 0:
+        done = np.int64(0)
+        while done + 8 <= width:
+            copy_8(target + done, source + done)
+            done += 8
+        if done < width:
+            copy_4(target + done, source + done)
+    else:
+        copy_bytes(target, source, width)
+
+
+@njit(cache=True, nogil=True)
+def gather_rows(plan, slots, count):  # type: ignore[no-untyped-def]
+    """Copy the rows ``slots`` of every leaf to the leaf's target, one after the other."""
+    for i in range(count):
+        for leaf in range(plan.shape[0]):
+            width = plan[leaf, WIDTH]
+            copy_row(plan[leaf, TARGET] + i * width, plan[leaf, SOURCE] + slots[i] * plan[leaf, STRIDE], width)

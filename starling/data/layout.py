@@ -1,0 +1,228 @@
+"""Where a table's bytes go: columns laid out from a signature, and their size known before anything is allocated.
+
+Leaves of at most ``PACKED`` bytes share one record per item, so that fetching a transition misses the cache once and
+not once a leaf; larger leaves have an array each. Either way a column is an ordinary array view [capacity, *shape].
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from starling.core.errors import ConfigError, DataError, UnknownNameError
+from starling.core.spaces import Dict, Leaf, Space
+
+if TYPE_CHECKING:
+    from starling.data.frames import FramePool
+
+__all__ = ["Columns", "available_memory", "flatten_items", "human_bytes", "rebuild", "refuse_if_too_large"]
+
+PACKED = 256
+
+
+def human_bytes(n: float) -> str:
+    """1234567 → '1.23 MB'."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(n) < 1000:
+            return f"{n:.3g} {unit}"
+        n /= 1000
+    return f"{n:.3g} TB"
+
+
+def available_memory() -> int | None:
+    """Bytes that can be allocated without swapping; None where the system does not tell."""
+    try:
+        with open("/proc/meminfo") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    names = getattr(os, "sysconf_names", {})
+    if "SC_AVPHYS_PAGES" in names and "SC_PAGE_SIZE" in names:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None
+
+
+def refuse_if_too_large(what: str, parts: Mapping[str, int], remedy: str, available: int | None = None) -> None:
+    """Raise ConfigError with the numbers unless the parts fit into memory together."""
+    room = available_memory() if available is None else available
+    total = sum(parts.values())
+    if room is None or total <= room:
+        return
+    largest = ", ".join(f"{k} {human_bytes(v)}" for k, v in sorted(parts.items(), key=lambda kv: -kv[1])[:4])
+    raise ConfigError(f"{what} needs {human_bytes(total)} ({largest}); {human_bytes(room)} is available. {remedy}")
+
+
+def _flatten_into(space: Space, value: Any, path: str, out: list[Any]) -> None:
+    if isinstance(space, Leaf):
+        out.append(value if isinstance(value, np.ndarray) else np.asarray(value))
+        return
+    children: Mapping[Any, Space]
+    if isinstance(space, Dict):
+        children = space.spaces
+        if not isinstance(value, Mapping):
+            raise DataError(f"at {path or 'the top'!r}: {type(value).__name__} arrived, a dict was expected.")
+        if value.keys() != children.keys():
+            raise DataError(f"at {path or 'the top'!r}: keys {sorted(value)} arrived, {sorted(children)} was expected.")
+    else:
+        children = dict(enumerate(space.spaces))  # type: ignore[attr-defined]
+        if not isinstance(value, (tuple, list)) or len(value) != len(children):
+            raise DataError(f"at {path or 'the top'!r}: {value!r:.60} arrived, {len(children)} values were expected.")
+    for key, child in children.items():
+        _flatten_into(child, value[key], f"{path}.{key}" if path else str(key), out)
+
+
+def flatten_items(space: Space, value: Any) -> list[np.ndarray]:
+    """The leaves of ``value`` in the order of ``space.items()``; DataError names the place that does not fit."""
+    out: list[np.ndarray] = []
+    _flatten_into(space, value, "", out)
+    return out
+
+
+def rebuild(space: Space, leaves: list[Any]) -> Any:
+    if isinstance(space, Leaf):
+        return leaves.pop(0)
+    if isinstance(space, Dict):
+        return {key: rebuild(child, leaves) for key, child in space.spaces.items()}
+    return tuple(rebuild(child, leaves) for child in space.spaces)  # type: ignore[attr-defined]
+
+
+class Columns:
+    """The columns of ``capacity`` items of a signature.
+
+    ``shapes``, ``dtypes`` and ``widths`` describe what a row holds; ``outer`` what callers see. The two differ for
+    leaves whose frames lie in a pool: rows hold frame numbers, callers see observations.
+    """
+
+    def __init__(
+        self,
+        signature: Dict,
+        capacity: int,
+        shared: Mapping[str, FramePool] | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        self.signature, self.capacity, self.directory = signature, capacity, directory
+        self.paths = [path for path, _ in signature.items()]
+        for path in shared or {}:
+            if path not in self.paths:
+                raise UnknownNameError("shared leaf", path, self.paths)
+        self.pools = {i: shared[path] for i, path in enumerate(self.paths) if shared and path in shared}
+        seen = [leaf for _, leaf in signature.items()]
+        kept = [self.pools[i].stored_space(leaf) if i in self.pools else leaf for i, leaf in enumerate(seen)]
+        self.shapes = [leaf.shape for leaf in kept]
+        self.dtypes = [leaf.numpy_dtype for leaf in kept]
+        self.widths = [leaf.size * leaf.numpy_dtype.itemsize for leaf in kept]
+        self.outer = [(leaf.shape, leaf.numpy_dtype) for leaf in seen]
+        flat = all(isinstance(space, Leaf) for space in signature.spaces.values())
+        self._flat_names = list(signature.spaces) if flat else None
+        self.arrays: list[np.ndarray] = []
+
+    def bytes_by_leaf(self) -> dict[str, int]:
+        return {path: width * self.capacity for path, width in zip(self.paths, self.widths)}
+
+    def allocate(self) -> None:
+        """Reserve the arrays: in memory, or as files of ``directory`` that the system pages in and out."""
+        packed = [i for i, width in enumerate(self.widths) if width <= PACKED]
+        packed.sort(key=lambda i: -self.dtypes[i].itemsize)  # wide types first keeps every leaf aligned
+        offsets, stride = {}, 0
+        for i in packed:
+            offsets[i] = stride
+            stride += self.widths[i]
+        stride = 8 * -(-stride // 8)
+        records = self._reserve("records", (self.capacity, stride), np.dtype(np.uint8)) if stride else None
+        for i, (shape, dtype) in enumerate(zip(self.shapes, self.dtypes)):
+            if i not in offsets or records is None:
+                self.arrays.append(self._reserve(f"leaf{i}", (self.capacity, *shape), dtype))
+                continue
+            inner = np.empty(shape, dtype).strides
+            self.arrays.append(
+                np.ndarray((self.capacity, *shape), dtype, records.data, offsets[i], strides=(stride, *inner))
+            )
+
+    def _reserve(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        if self.directory is None or 0 in shape:
+            block = np.zeros(shape, dtype)
+        else:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            block = np.memmap(self.directory / f"{name}.bin", dtype, "w+", shape=shape)
+        return block
+
+    def flatten(self, items: Any) -> list[np.ndarray]:
+        """The leaves of a batch of items, checked for keys alone."""
+        names = self._flat_names
+        if names is not None and type(items) is dict and len(items) == len(names):
+            try:
+                return [items[name] for name in names]
+            except KeyError:
+                pass
+        return flatten_items(self.signature, items)
+
+    def check(self, leaves: list[np.ndarray]) -> int:
+        """The batch size of the leaves; DataError where a shape or dtype differs from the signature."""
+        first = leaves[0]
+        n = first.shape[0] if isinstance(first, np.ndarray) and first.ndim else -1
+        for i, (leaf, (shape, dtype)) in enumerate(zip(leaves, self.outer)):
+            if not isinstance(leaf, np.ndarray) or leaf.dtype != dtype or leaf.shape != (n, *shape):
+                _refuse(self.paths[i], leaf, n, shape, dtype)
+        return n
+
+    def check_stored(self, leaves: list[np.ndarray]) -> int:
+        """Like ``check``, of leaves as rows hold them."""
+        for i, leaf in enumerate(leaves):
+            if leaf.dtype != self.dtypes[i] or leaf.shape != (leaves[0].shape[0], *self.shapes[i]):
+                _refuse(self.paths[i], leaf, leaves[0].shape[0], self.shapes[i], self.dtypes[i])
+        return int(leaves[0].shape[0])
+
+    def tree(self, leaves: list[Any]) -> Any:
+        """The leaves as a value of the signature."""
+        return rebuild(self.signature, list(leaves))
+
+    def empty(self, n: int) -> list[np.ndarray]:
+        """Fresh arrays for ``n`` items as callers see them."""
+        return [np.empty((n, *shape), dtype) for shape, dtype in self.outer]
+
+    def intern(self, leaves: list[np.ndarray]) -> list[np.ndarray]:
+        """The leaves with shared observations put into their pools, one reference taken for each frame.
+
+        Frames are shared between the observations of one item and with those of the item before.
+        """
+        stored = list(leaves)
+        recent = {id(pool): np.full(pool.depth, -1, np.int32) for pool in self.pools.values()}
+        n = leaves[0].shape[0]
+        for i in self.pools:
+            stored[i] = np.full((n, *self.shapes[i]), -1, np.int32)
+        for row in range(n):
+            for i in sorted(self.pools, key=lambda i: self.paths[i] != "obs"):  # obs first: next_obs follows from it
+                pool = self.pools[i]
+                ids = stored[i][row].reshape(-1, pool.depth)
+                for t, observation in enumerate(leaves[i][row].reshape(-1, *pool.space.shape)):
+                    ids[t] = pool.intern(observation[None], recent[id(pool)][None])[0]
+                    recent[id(pool)] = ids[t]
+        return stored
+
+    def retain(self, leaves: list[np.ndarray]) -> None:
+        for i, pool in self.pools.items():
+            pool.retain(leaves[i])
+
+    def release(self, leaves: list[np.ndarray]) -> None:
+        for i, pool in self.pools.items():
+            pool.release(leaves[i])
+
+    def release_rows(self, slots: np.ndarray) -> None:
+        """Let go of the frames of rows whose items have left."""
+        for i, pool in self.pools.items():
+            pool.release(self.arrays[i][slots])
+
+
+def _refuse(path: str, leaf: Any, n: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    array = np.asarray(leaf)
+    expected = f"{dtype}[{', '.join(map(str, (n if n >= 0 else 'B', *shape)))}]"
+    raise DataError(
+        f"at {path!r}: {type(leaf).__name__} {array.dtype}{list(array.shape)} arrived, {expected} was expected "
+        "(items come in batches: the first dimension is the batch). Cast or reshape it before inserting."
+    )

@@ -1,0 +1,302 @@
+"""n-step transitions from a vector of environments.
+
+An item says: from ``obs`` the ``action`` was taken, Σ γ^k r_k was earned over up to n steps, and ``next_obs``
+followed, whose value counts with ``discount``: γ^n, less steps where the episode ended, 0 where it terminated. A
+truncated episode keeps its discount and has its true final observation as ``next_obs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numba import njit
+
+from starling.core.errors import ConfigError, DataError
+from starling.core.spaces import Dict, Float, Int, Leaf, Space
+from starling.data.frames import FramePool
+from starling.data.layout import flatten_items, rebuild
+
+__all__ = ["NStepAdder", "Priority", "Sink", "TransitionAdder", "transition_signature"]
+
+ORIGIN = "origin"  # weight version, actor, number of the step
+Priority = Callable[[Any], np.ndarray]
+
+
+class Sink(Protocol):
+    """Where items go: a table here, or the writer of one elsewhere."""
+
+    signature: Dict
+    shared: Mapping[str, FramePool]
+
+    def insert_leaves(
+        self, leaves: list[np.ndarray], n: int, priorities: Any = None, timeout: float | None = None
+    ) -> Any: ...
+
+
+def transition_signature(obs: Space, action: Space, origin: bool = False, **extras: Space) -> Dict:
+    """The signature of transitions: obs, action, reward, discount, next_obs and the extras.
+
+    ``origin`` adds three integers to each item: the version of the weights that acted, the actor, and the number of
+    the step among all that actor's steps.
+    """
+    tail = {ORIGIN: Int((3,), -1, 2**62, "int64")} if origin else {}
+    steps = {"obs": obs, "action": action, "reward": Float(()), "discount": Float(()), "next_obs": obs}
+    return Dict({**steps, **extras, **tail})
+
+
+@njit(cache=True, nogil=True)
+def _plan(  # type: ignore[no-untyped-def]
+    count, head, rewards, reward, terminated, truncated, valid, has_final, powers,
+    push, env, at, total, discount, ended,
+):  # fmt: skip
+    """Note the step's rewards and list the items that are now complete, each environment's oldest first.
+
+    ``push[b]`` is the place for environment b's step among its pending ones, −1 where the row is no step. Item i
+    started at place ``at[i]`` of environment ``env[i]``. Returns the number of items, and of those at episode ends;
+    −1 where an episode ended without a final observation, and then nothing is changed.
+    """
+    n = rewards.shape[1]
+    if not has_final:
+        for b in range(count.size):
+            if valid[b] and (terminated[b] or truncated[b]):
+                return -1, 0
+    items = 0
+    ends = 0
+    for b in range(count.size):
+        if not valid[b]:
+            push[b] = -1
+            continue
+        place = (head[b] + count[b]) % n
+        push[b] = place
+        rewards[b, place] = reward[b]
+        count[b] += 1
+        over = terminated[b] or truncated[b]
+        complete = count[b] if over else (1 if count[b] == n else 0)
+        for k in range(complete):
+            steps = count[b] - k
+            earned = 0.0
+            for j in range(steps):
+                earned += powers[j] * rewards[b, (head[b] + k + j) % n]
+            env[items] = b
+            at[items] = (head[b] + k) % n
+            total[items] = earned
+            discount[items] = 0.0 if terminated[b] else powers[steps]
+            ended[items] = over
+            items += 1
+        if over:
+            head[b] = count[b] = 0
+            ends += complete
+        elif complete:
+            head[b] = (head[b] + 1) % n
+            count[b] -= 1
+    return items, ends
+
+
+class NStepAdder:
+    """Turns vector steps into n-step items and inserts them as soon as they are complete.
+
+        adder = NStepAdder(table, num_envs=8, n=3, gamma=0.99)
+        adder.add(obs, action, {"log_prob": ...}, reward, terminated, truncated, next_obs, final_obs, valid)
+
+    ``priority`` computes initial priorities from a batch of complete items (Ape-X). Several sinks receive the same
+    items. ``version`` is written into the items' origin unless the extras bring a ``version`` of their own.
+    """
+
+    def __init__(
+        self,
+        sinks: Sink | Sequence[Sink],
+        num_envs: int,
+        n: int = 1,
+        gamma: float = 0.99,
+        *,
+        priority: Priority | None = None,
+        actor: int = 0,
+    ) -> None:
+        if n < 1 or num_envs < 1:
+            raise ConfigError(f"n={n}, num_envs={num_envs}; both are at least 1.")
+        if not 0 <= gamma <= 1:
+            raise ConfigError(f"gamma={gamma}; a discount factor lies between 0 and 1.")
+        self._sinks: list[Sink] = list(sinks) if isinstance(sinks, Sequence) else [sinks]
+        self.signature = self._sinks[0].signature
+        self.num_envs, self.n, self.gamma, self.actor = num_envs, n, gamma, actor
+        self.version = 0
+        self.steps = 0
+        self._priority = priority
+        spaces = self.signature.spaces
+        missing = {"obs", "action", "reward", "discount", "next_obs"} - set(spaces)
+        if missing or any(sink.signature.spaces.keys() != spaces.keys() for sink in self._sinks):
+            raise ConfigError(
+                f"the tables' signatures are {[sorted(s.signature.spaces) for s in self._sinks]}; an n-step adder "
+                "needs the same in each, with obs, action, reward, discount and next_obs: see transition_signature."
+            )
+        self._extra_names = [k for k in spaces if k not in ("obs", "action", "reward", "discount", "next_obs", ORIGIN)]
+        self._origin = np.zeros((num_envs, 3), np.int64) if ORIGIN in spaces else None
+        self._spaces = {k: spaces[k] for k in ("obs", "action", *self._extra_names)}
+        self._expected = {k: _expectations(space, num_envs) for k, space in self._spaces.items()}
+        self._pending = {
+            k: [np.zeros((num_envs, n, *shape[1:]), dtype) for shape, dtype in expected]
+            for k, expected in self._expected.items()
+        }
+        if self._origin is not None:
+            self._pending[ORIGIN] = [np.zeros((num_envs, n, 3), np.int64)]
+        self._count = np.zeros(num_envs, np.int64)
+        self._head = np.zeros(num_envs, np.int64)
+        self._rewards = np.zeros((num_envs, n))
+        self._powers = gamma ** np.arange(n + 1, dtype=np.float64)
+        self._all = np.ones(num_envs, np.bool_)
+        self._push = np.empty(num_envs, np.int64)
+        self._env, self._at = (np.empty(num_envs * n, np.int64) for _ in range(2))
+        self._total, self._discount = (np.empty(num_envs * n, np.float32) for _ in range(2))
+        self._ended = np.empty(num_envs * n, np.bool_)
+
+    def add(
+        self,
+        obs: Any,
+        action: Any,
+        extras: Any,
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        next_obs: Any,
+        final_obs: Any = None,
+        valid: np.ndarray | None = None,
+    ) -> int:
+        """Take one vector step; returns how many items it completed."""
+        given = {"obs": self._leaves("obs", obs), "action": self._leaves("action", action)}
+        for name in self._extra_names:
+            if extras is None or name not in extras:
+                raise DataError(f"extras {sorted(extras or ())} arrived, {self._extra_names} was expected.")
+            given[name] = self._leaves(name, extras[name])
+        following = self._leaves("obs", next_obs)
+        finals = None if final_obs is None else self._leaves("obs", final_obs)
+        if self._origin is not None:
+            given[ORIGIN] = [self._number_steps(extras, valid)]
+        items, ends = _plan(
+            self._count, self._head, self._rewards, reward, terminated, truncated,
+            self._all if valid is None else valid, finals is not None, self._powers,
+            self._push, self._env, self._at, self._total, self._discount, self._ended,
+        )  # fmt: skip
+        if items < 0:
+            raise DataError("an episode ended and no final_obs arrived; bootstrapping needs the true successor.")
+        if self.n > 1:
+            self._store(given)
+        if not items:
+            return 0
+        env = self._env[:items]
+        straight = items == self.num_envs and self.n == 1  # each row is its own item: nothing to rearrange
+        parts = given if straight else self._complete(given, env, items)
+        parts["next_obs"] = self._successors(following, finals, env, items, ends)
+        parts["reward"], parts["discount"] = [self._total[:items]], [self._discount[:items]]
+        leaves = [leaf for name in self.signature.spaces for leaf in parts[name]]
+        priorities = None if self._priority is None else self._priority(self._tree(parts))
+        for sink in self._sinks:
+            sink.insert_leaves(leaves, items, priorities)
+        return items
+
+    def _leaves(self, name: str, value: Any) -> list[np.ndarray]:
+        """The leaves of one input, checked against its space."""
+        expected = self._expected[name]
+        plain = type(value) is np.ndarray and isinstance(self._spaces[name], Leaf)
+        leaves = [value] if plain else flatten_items(self._spaces[name], value)
+        for leaf, (shape, dtype) in zip(leaves, expected):
+            if leaf.shape != shape or leaf.dtype != dtype:
+                raise DataError(f"{name} {leaf.dtype}{list(leaf.shape)} arrived, {dtype}{list(shape)} was expected.")
+        return leaves
+
+    def _number_steps(self, extras: Any, valid: np.ndarray | None) -> np.ndarray:
+        origin = self._origin
+        assert origin is not None
+        origin[:, 0] = extras["version"] if extras and "version" in extras else self.version
+        origin[:, 1] = self.actor
+        if valid is None:
+            origin[:, 2] = np.arange(self.steps, self.steps + self.num_envs)
+            self.steps += self.num_envs
+        else:
+            origin[:, 2] = self.steps + np.cumsum(valid) - 1
+            self.steps += int(valid.sum())
+        return origin
+
+    def _store(self, given: dict[str, list[np.ndarray]]) -> None:
+        """Keep the step among the pending ones."""
+        if self.num_envs == 1:
+            place = self._push[0]
+            if place >= 0:
+                for name, leaves in given.items():
+                    for pending, leaf in zip(self._pending[name], leaves):
+                        pending[0, place] = leaf[0]
+            return
+        rows = np.flatnonzero(self._push >= 0)
+        places = self._push[rows]
+        for name, leaves in given.items():
+            for pending, leaf in zip(self._pending[name], leaves):
+                pending[rows, places] = leaf[rows]
+
+    def _complete(self, given: dict[str, list[np.ndarray]], env: np.ndarray, items: int) -> dict[str, list[np.ndarray]]:
+        """The first step of each complete item."""
+        if self.n == 1:
+            return {name: [leaf[env] for leaf in leaves] for name, leaves in given.items()}
+        if items == 1:
+            b, place = env[0], self._at[0]
+            return {name: [leaf[b, place : place + 1] for leaf in self._pending[name]] for name in given}
+        at = self._at[:items]
+        return {name: [leaf[env, at] for leaf in self._pending[name]] for name in given}
+
+    def _successors(
+        self, following: list[np.ndarray], finals: list[np.ndarray] | None, env: np.ndarray, items: int, ends: int
+    ) -> list[np.ndarray]:
+        """What followed each item: the next observation, or the final one where the episode ended."""
+        if finals is None or not ends:
+            return following if items == self.num_envs else [leaf[env] for leaf in following]
+        if ends == items:
+            return [leaf[env] for leaf in finals]
+        ended = self._ended[:items]
+        rows = [leaf[env] for leaf in following]
+        for row, final in zip(rows, finals):
+            row[ended] = final[env[ended]]
+        return rows
+
+    def _tree(self, parts: dict[str, list[np.ndarray]]) -> dict[str, Any]:
+        return {name: rebuild(space, list(parts[name])) for name, space in self.signature.spaces.items()}
+
+    def state(self) -> dict[str, Any]:
+        """Pending steps and counters, as a tree of arrays and numbers (copies)."""
+        return {
+            "count": self._count.copy(),
+            "head": self._head.copy(),
+            "rewards": self._rewards.copy(),
+            "pending": {k: {str(i): leaf.copy() for i, leaf in enumerate(v)} for k, v in self._pending.items()},
+            "steps": self.steps,
+            "version": self.version,
+        }
+
+    def restore(self, state: Any) -> None:
+        """Continue from ``state()`` of an adder with the same environments, n and signature."""
+        rewards = np.asarray(state["rewards"])
+        if rewards.shape != self._rewards.shape:
+            raise DataError(
+                f"the state is of {rewards.shape[0]} environments and n={rewards.shape[1]}; this adder has "
+                f"{self.num_envs} and n={self.n}."
+            )
+        self._count[:], self._head[:], self._rewards[:] = state["count"], state["head"], rewards
+        for name, leaves in self._pending.items():
+            for i, leaf in enumerate(leaves):
+                leaf[...] = state["pending"][name][str(i)]
+        self.steps, self.version = int(state["steps"]), int(state["version"])
+
+
+def TransitionAdder(
+    sinks: Sink | Sequence[Sink],
+    num_envs: int,
+    gamma: float = 0.99,
+    *,
+    priority: Priority | None = None,
+    actor: int = 0,
+) -> NStepAdder:
+    """One-step transitions: an n-step adder with n = 1."""
+    return NStepAdder(sinks, num_envs, 1, gamma, priority=priority, actor=actor)
+
+
+def _expectations(space: Space, num_envs: int) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    return [((num_envs, *leaf.shape), leaf.numpy_dtype) for _, leaf in space.items()]

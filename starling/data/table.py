@@ -1,0 +1,391 @@
+"""A table: items of one signature, drawn by one rule and removed by another, at a limited rate.
+
+    table = Table(signature, 100_000, sampler=prioritized(0.6), limiter=MinSize(1_000), seed=0)
+    table.insert({"obs": ..., "action": ..., ...})            # arrays with a leading batch dimension
+    sample = table.sample(256)                                # .data .keys .probabilities .weights
+    table.update_priorities(sample.keys, abs(td_errors))
+
+Items are stored as columns, one array per leaf of the signature. Every method may be called from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from starling.core.errors import ConfigError, DataError
+from starling.core.random import generator_state, restore_generator, stream
+from starling.core.spaces import Dict
+from starling.data import table_kernels as kernels
+from starling.data.frames import FramePool
+from starling.data.gate import Gate
+from starling.data.index import Index
+from starling.data.kernels import gather_rows
+from starling.data.layout import Columns, refuse_if_too_large
+from starling.data.limiters import Limiter, MinSize, Queue
+from starling.data.sample import Beta, Sample, make_sample
+from starling.data.selectors import LARGEST_WEIGHT, PRIORITIZED, Selector, as_selector
+
+__all__ = ["Table", "queue", "stack"]
+
+REUSED = 2  # buffers handed out in turn where the caller brings none
+
+
+class Table:
+    """Items with keys and priorities.
+
+    ``max_times_sampled`` removes an item after so many draws (0: never). ``beta`` is the exponent of the importance
+    weights, a number or a schedule over drawn items. ``shared`` names the leaves whose frames lie in a pool.
+    ``directory`` keeps the columns in files there instead of in memory. ``check_values`` also tests bounds and
+    finiteness at each insertion.
+    """
+
+    def __init__(
+        self,
+        signature: Dict,
+        capacity: int,
+        *,
+        sampler: Selector | str = "uniform",
+        remover: Selector | str = "fifo",
+        limiter: Limiter | None = None,
+        max_times_sampled: int = 0,
+        beta: float | Beta = 1.0,
+        shared: Mapping[str, FramePool] | None = None,
+        seed: int = 0,
+        name: str = "table",
+        directory: Path | None = None,
+        check_values: bool = False,
+    ) -> None:
+        if capacity < 1:
+            raise ConfigError(f"capacity={capacity} for the table {name!r}; a table holds at least one item.")
+        if max_times_sampled < 0:
+            raise ConfigError(f"max_times_sampled={max_times_sampled}; 0 means no limit, a limit is positive.")
+        if not signature.flatten():
+            raise ConfigError(f"the signature of the table {name!r} has no leaves; there is nothing to store.")
+        self.signature, self.capacity, self.name = signature, int(capacity), name
+        self.shared = dict(shared or {})
+        self.sampler, self.remover = as_selector(sampler), as_selector(remover)
+        self._priority_limit = LARGEST_WEIGHT ** (1 / max(self.sampler.alpha, self.remover.alpha, 1.0))
+        self._beta = beta if isinstance(beta, Beta) else Beta(float(beta), float(beta), 1)
+        self._value_space = signature.ranked(batch=True) if check_values else None
+        self.columns = Columns(signature, self.capacity, self.shared, directory)
+        refuse_if_too_large(
+            f"the table {name!r} of {capacity:,} items",
+            self.bytes_needed(),
+            "Lower the capacity, store frames once with shared=…, or spill to disk with directory=….",
+        )
+        self.columns.allocate()
+        self.index = Index(self.capacity, self.sampler, self.remover, max_times_sampled, ring=not self.shared)
+        self.gate = Gate(name, self.capacity, limiter or MinSize(1), self.index.draws_left)
+        self._rng = stream(seed, "table", name)
+        self._largest_priority = 1.0
+        self._ignored_updates = 0
+        self._buffers: dict[int, list[Sample]] = {}
+        self._turn = 0
+        for pool in {id(pool): pool for pool in self.shared.values()}.values():
+            pool.join(self)
+
+    def bytes_needed(self) -> dict[str, int]:
+        """Bytes of memory by purpose: each column, and the index. The frames of a pool are the pool's."""
+        columns = {} if self.columns.directory else self.columns.bytes_by_leaf()
+        return {**columns, "(index)": Index.nbytes(self.capacity, self.sampler, self.remover)}
+
+    def __len__(self) -> int:
+        return self.index.size
+
+    @property
+    def inserts(self) -> int:
+        """Items inserted so far."""
+        return self.gate.counts.inserts
+
+    @property
+    def samples(self) -> int:
+        """Items drawn so far."""
+        return self.gate.counts.samples
+
+    def insert(self, items: Any, priorities: Any = None, *, timeout: float | None = None) -> np.ndarray:
+        """Store a batch of items and return their keys; waits while the limiter says so.
+
+        Without ``priorities`` an item gets the largest seen so far, so that it is soon drawn. Raises DataError where
+        the items do not fit the signature, and leaves the table as it was.
+        """
+        leaves = self.columns.flatten(items)
+        n = self.columns.check(leaves)
+        if self._value_space is not None and (reason := self._value_space.mismatch(items)):
+            raise DataError(f"items for the table {self.name!r}: {reason}.")
+        if n > self.capacity:
+            raise DataError(f"{n} items at once for the table {self.name!r} of capacity {self.capacity}; split them.")
+        if not self.shared:
+            return self.insert_leaves(leaves, n, priorities, timeout)
+        stored = self.columns.intern(leaves)
+        try:
+            return self.insert_leaves(stored, n, priorities, timeout)
+        finally:
+            self.columns.release(stored)
+
+    def insert_leaves(
+        self, leaves: list[np.ndarray], n: int, priorities: Any = None, timeout: float | None = None
+    ) -> np.ndarray:
+        """``insert`` for callers that keep to the signature.
+
+        ``leaves`` are those of ``n`` items in the signature's order, shared ones as frame numbers.
+        """
+        given = None if priorities is None else self._check_priorities(priorities, n)
+        gate = self.gate
+        with gate.lock:
+            gate.enter_insert(n, timeout)
+            new: np.ndarray | float = self._largest_priority
+            if given is not None and n:
+                new = given
+                self._largest_priority = max(self._largest_priority, float(given.max()))
+            if self.index.ring:
+                keys = self._insert_run(leaves, gate.counts.inserts, n, new)
+            else:
+                keys = self._insert_anywhere(leaves, n, new)
+            gate.counts.inserts += n
+            gate.counts.size = self.index.size
+            gate.inserted()
+        return keys
+
+    def _insert_run(self, leaves: list[np.ndarray], number: int, n: int, new: np.ndarray | float) -> np.ndarray:
+        """Write items into the circle of slots; those that cross its end in two parts."""
+        first = self.capacity - number % self.capacity
+        if n > first:
+            one, two = (new, new) if isinstance(new, float) else np.split(new, [first])
+            head = self._insert_run([leaf[:first] for leaf in leaves], number, first, one)
+            tail = self._insert_run([leaf[first:] for leaf in leaves], number + first, n - first, two)
+            return np.concatenate([head, tail])
+        start = self.index.claim_run(number, n, new)
+        if n == 1:
+            for column, leaf in zip(self.columns.arrays, leaves):
+                column[start] = leaf[0]
+        else:
+            for column, leaf in zip(self.columns.arrays, leaves):
+                column[start : start + n] = leaf
+        return self.index.keys[start : start + n].copy()
+
+    def _insert_anywhere(self, leaves: list[np.ndarray], n: int, new: np.ndarray | float) -> np.ndarray:
+        slots, evicted = self.index.claim(n, new, self._rng)
+        if self.shared:
+            self.columns.retain(leaves)
+            self.columns.release_rows(slots[evicted])
+        for column, leaf in zip(self.columns.arrays, leaves):
+            column[slots] = leaf
+        return self.index.keys[slots]
+
+    def sample(
+        self, batch_size: int, *, out: Sample | None = None, beta: float | None = None, timeout: float | None = None
+    ) -> Sample:
+        """Draw items; waits while the limiter says so, or until there is one.
+
+        Without ``out`` the result lies in buffers that the table uses again two calls later; copy what must live
+        longer, or bring ``out=table.buffers(batch_size)``.
+        """
+        if batch_size < 1:
+            raise DataError(f"batch_size={batch_size}; at least one item is drawn.")
+        if out is not None and (out.batch_size != batch_size or out.owner is not self.columns):
+            raise DataError(
+                f"out has room for {out.batch_size} items of {out.owner.paths}, a batch of {batch_size} items of "
+                f"{self.columns.paths} was asked for; make it with this table's buffers({batch_size})."
+            )
+        gate = self.gate
+        with gate.lock:
+            gate.enter_sample(batch_size, timeout)
+            result = self._next_buffer(batch_size) if out is None else out
+            self._draw(result, batch_size, beta)
+            gate.drawn()
+        return result
+
+    def _draw(self, out: Sample, n: int, beta: float | None) -> None:
+        counts = self.gate.counts
+        removed = self.index.draw(out, n, self._rng)
+        gather_rows(out.plan, out.slots, n)
+        for i, pool in self.columns.pools.items():
+            pool.gather(self.columns.arrays[i], out.slots, out.leaves[i])
+        if self.sampler.kind == PRIORITIZED:
+            exponent = self._beta(counts.samples) if beta is None else beta
+            kernels.importance_weights(out.probabilities, n, exponent, out.weights)
+        if removed and self.shared:
+            gone = np.unique(out.slots)
+            self.columns.release_rows(gone[self.index.keys[gone] < 0])
+        counts.samples += n
+        counts.size = self.index.size
+
+    def buffers(self, batch_size: int) -> Sample:
+        """A private result to draw into: ``table.sample(n, out=table.buffers(n))``."""
+        return make_sample(self.columns, batch_size)
+
+    def _next_buffer(self, batch_size: int) -> Sample:
+        ring = self._buffers.get(batch_size)
+        if ring is None:
+            ring = self._buffers[batch_size] = [self.buffers(batch_size) for _ in range(REUSED)]
+        self._turn += 1
+        return ring[self._turn % REUSED]
+
+    def update_priorities(self, keys: Any, priorities: Any) -> int:
+        """Set the priorities of items by key; keys that are gone are ignored and counted. Returns how many were set."""
+        keys = np.ascontiguousarray(keys)
+        if keys.ndim != 1 or keys.dtype != np.int64:
+            raise DataError(f"keys {keys.dtype}{list(keys.shape)} arrived, int64[N] as in Sample.keys was expected.")
+        checked = self._check_priorities(priorities, keys.size)
+        if not keys.size:
+            return 0
+        with self.gate.lock:
+            found = self.index.update(keys, checked)
+            self._ignored_updates += keys.size - found
+            self._largest_priority = max(self._largest_priority, float(checked.max()))
+        return found
+
+    def remove(self, keys: Any) -> int:
+        """Remove items by key; keys that are gone are ignored. Returns how many were removed."""
+        with self.gate.lock:
+            self.index.leave_ring(self.gate.counts.inserts)
+            slots = {self.index.slot_of(key) for key in np.atleast_1d(np.asarray(keys, np.int64)).tolist()} - {-1}
+            for slot in sorted(slots):
+                self.index.remove(slot)
+            if slots and self.shared:
+                self.columns.release_rows(np.array(sorted(slots)))
+            self.gate.counts.size = self.index.size
+            self.gate.drawn()
+            return len(slots)
+
+    def evict(self) -> bool:
+        """Remove the item whose turn it is, for the sake of a full pool; False where there is none."""
+        with self.gate.lock:
+            if not self.index.size:
+                return False
+            self.index.leave_ring(self.gate.counts.inserts)
+            self.columns.release_rows(np.array([self.index.evict(self._rng)]))
+            self.gate.counts.size = self.index.size
+            return True
+
+    def _check_priorities(self, priorities: Any, n: int) -> np.ndarray:
+        array = np.ascontiguousarray(priorities, np.float64)
+        if array.shape != (n,):
+            raise DataError(f"priorities of shape {list(array.shape)} arrived for {n} items, [{n}] was expected.")
+        bad = kernels.first_bad_priority(array, self._priority_limit)
+        if bad >= 0:
+            raise DataError(
+                f"priority {array[bad]} arrived (number {bad} of {n}); priorities lie between 0 and "
+                f"{self._priority_limit:.3g}."
+            )
+        return array
+
+    def can_insert(self, n: int = 1) -> bool:
+        """Whether an insert of ``n`` items would go through at once."""
+        with self.gate.lock:
+            return not self.gate.closed and self.gate.holds_insert(n) is None
+
+    def can_sample(self, n: int = 1) -> bool:
+        """Whether a draw of ``n`` items would go through at once."""
+        with self.gate.lock:
+            return not self.gate.closed and self.gate.holds_sample(n) is None
+
+    def why_waiting(self) -> list[str]:
+        """For each kind of caller that now waits, how many there are and for what."""
+        with self.gate.lock:
+            return self.gate.why_waiting()
+
+    def close(self) -> None:
+        """Release every waiting caller with TableClosedError, and refuse the following ones."""
+        self.gate.close()
+
+    def stats(self) -> dict[str, int]:
+        """Counts since the start, for the records of a run."""
+        return {
+            "size": self.index.size,
+            "capacity": self.capacity,
+            "inserts": self.inserts,
+            "samples": self.samples,
+            "evicted": self.index.evicted,
+            "ignored_updates": self._ignored_updates,
+            "blocked_inserts": self.gate.blocked_inserts,
+            "blocked_samples": self.gate.blocked_samples,
+        }
+
+    def counters(self) -> dict[str, int]:
+        """The numbers among the state."""
+        counts = self.gate.counts
+        return {
+            **self.index.numbers(),
+            "capacity": self.capacity,
+            "inserts": counts.inserts,
+            "samples": counts.samples,
+            "largest_insert": counts.largest_insert,
+            "largest_sample": counts.largest_sample,
+            "ignored_updates": self._ignored_updates,
+        }
+
+    def small_state(self) -> dict[str, Any]:
+        """The state without the items' contents (copies); the lock is held by the caller."""
+        return {
+            "index": {name: array.copy() for name, array in self.index.arrays().items()},
+            "counters": self.counters(),
+            "largest_priority": self._largest_priority,
+            "generator": generator_state(self._rng),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Everything that determines the table's further behaviour, as a tree of arrays and numbers (copies)."""
+        with self.gate.lock:
+            used = slice(0, self.index.extent)
+            columns = {p: a[used].copy() for p, a in zip(self.columns.paths, self.columns.arrays)}
+            pools = {path: pool.state() for path, pool in self._distinct_pools().items()}
+            return {**self.small_state(), "columns": columns, "pools": pools}
+
+    def _distinct_pools(self) -> dict[str, FramePool]:
+        """Each pool once, under the first of its leaves."""
+        distinct: dict[int, str] = {}
+        for path, pool in sorted(self.shared.items()):
+            distinct.setdefault(id(pool), path)
+        return {path: self.shared[path] for path in distinct.values()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from ``state()`` of a table with the same signature, capacity and selectors."""
+        counters = {k: int(v) for k, v in state["counters"].items()}
+        if counters["capacity"] != self.capacity:
+            raise DataError(f"the state is of a table of {counters['capacity']} items, this one holds {self.capacity}.")
+        columns = {path: np.asarray(array) for path, array in state["columns"].items()}
+        if set(columns) != set(self.columns.paths):
+            raise DataError(f"the state has the leaves {sorted(columns)}, the table {sorted(self.columns.paths)}.")
+        self.columns.check_stored([columns[path] for path in self.columns.paths])
+        index = {name: np.asarray(array) for name, array in state["index"].items()}
+        for name, array in self.index.arrays().items():
+            if name not in index or index[name].shape != array.shape:
+                shape = list(index[name].shape) if name in index else "nothing"
+                raise DataError(
+                    f"{name} of the state has shape {shape}, this table {list(array.shape)}; was that table sampled by "
+                    f"{self.sampler.name!r} and its items removed by {self.remover.name!r}?"
+                )
+        with self.gate.lock:
+            for path, column in zip(self.columns.paths, self.columns.arrays):
+                column[: counters["extent"]] = columns[path]
+            for path, pool in self._distinct_pools().items():
+                pool.restore(state["pools"][path])
+            self.restore_small(index, counters, float(state["largest_priority"]), state["generator"])
+
+    def restore_small(
+        self, index: Mapping[str, np.ndarray], counters: Mapping[str, int], largest: float, generator: dict[str, Any]
+    ) -> None:
+        """Restore all but the contents; the lock is held by the caller."""
+        self.index.restore(index, counters)
+        counts = self.gate.counts
+        counts.size, counts.inserts, counts.samples = counters["size"], counters["inserts"], counters["samples"]
+        counts.largest_insert, counts.largest_sample = counters["largest_insert"], counters["largest_sample"]
+        self._ignored_updates, self._largest_priority = counters["ignored_updates"], largest
+        restore_generator(self._rng, generator)
+        self.gate.inserted()
+        self.gate.drawn()
+
+
+def queue(signature: Dict, capacity: int, **options: Any) -> Table:
+    """First in, first out, each item drawn once; both ends wait."""
+    return Table(signature, capacity, sampler="fifo", max_times_sampled=1, limiter=Queue(), **options)
+
+
+def stack(signature: Dict, capacity: int, **options: Any) -> Table:
+    """Last in, first out, each item drawn once; the oldest items make room."""
+    return Table(signature, capacity, sampler="lifo", remover="fifo", max_times_sampled=1, **options)

@@ -1,0 +1,171 @@
+"""The compiled loops of a table: insert, sample, update and remove many items at once.
+
+Arrays that every loop shares: ``keys`` (the key of each slot; of an empty slot, −1 − its last key), ``priorities``,
+``times`` (how often the slot's item was drawn), ``free`` (a stack of empty slots after its height and the number of
+draws of all present items). A key is slot + capacity × generation, so that the slot follows from the key and a
+removed key is recognised.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from starling.data import selectors
+from starling.data.selectors import FIFO, LIFO, MAX_HEAP, MIN_HEAP, PRIORITIZED, UNIFORM
+from starling.data.sumtree import set_many
+
+__all__ = [
+    "DRAWS",
+    "HEIGHT",
+    "STACK",
+    "evict_one",
+    "first_bad_priority",
+    "importance_weights",
+    "insert_many",
+    "release_slot",
+    "sample_many",
+    "update_many",
+]
+
+HEIGHT, DRAWS, STACK = range(3)
+add, drop, change, pick = selectors.add, selectors.drop, selectors.change, selectors.pick
+
+
+@njit(cache=True, nogil=True)
+def first_bad_priority(priorities, limit):  # type: ignore[no-untyped-def]
+    """Index of the first priority that is negative, not a number or above the limit; −1 where all are good."""
+    for i in range(priorities.size):
+        if not (priorities[i] >= 0.0 and priorities[i] <= limit):
+            return i
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def release_slot(slot, keys, times, free, s_kind, s_ints, s_floats, s_levels, r_kind, r_ints, r_floats, r_levels):  # type: ignore[no-untyped-def]
+    """Take the item of a slot out of both selectors and put the slot on the stack of empty ones."""
+    drop(s_kind, s_ints, s_floats, s_levels, slot)
+    drop(r_kind, r_ints, r_floats, r_levels, slot)
+    keys[slot] = -1 - keys[slot]
+    free[DRAWS] -= times[slot]
+    free[STACK + free[HEIGHT]] = slot
+    free[HEIGHT] += 1
+
+
+@njit(cache=True, nogil=True)
+def evict_one(  # type: ignore[no-untyped-def]
+    uniform, keys, times, free, s_kind, s_ints, s_floats, s_levels, r_kind, r_ints, r_floats, r_levels
+):
+    """Remove the item that the remover picks; returns its slot."""
+    slots, chance, rest, uniforms = np.empty(1, np.int64), np.empty(1), np.empty(1), np.empty(1)
+    uniforms[0] = uniform
+    pick(r_kind, r_ints, r_floats, r_levels, uniforms, 1, slots, chance, rest)
+    release_slot(slots[0], keys, times, free, s_kind, s_ints, s_floats, s_levels, r_kind, r_ints, r_floats, r_levels)
+    return slots[0]
+
+
+@njit(cache=True, nogil=True)
+def insert_many(  # type: ignore[no-untyped-def]
+    count, uniforms, new_priorities, slots, evicted,
+    keys, priorities, times, free,
+    s_kind, s_ints, s_floats, s_levels, s_alpha,
+    r_kind, r_ints, r_floats, r_levels, r_alpha,
+):  # fmt: skip
+    """Find a slot for each new item, making room where needed; ``evicted`` says which slots held another item.
+
+    Returns how many items were evicted.
+    """
+    capacity = keys.size
+    removed = 0
+    for i in range(count):
+        evicted[i] = False
+        if free[HEIGHT] == 0:
+            evict_one(
+                uniforms[i], keys, times, free,
+                s_kind, s_ints, s_floats, s_levels, r_kind, r_ints, r_floats, r_levels,
+            )  # fmt: skip
+            evicted[i] = True
+            removed += 1
+        free[HEIGHT] -= 1
+        slot = free[STACK + free[HEIGHT]]
+        slots[i] = slot
+        keys[slot] = -1 - keys[slot] + capacity
+        priorities[slot] = new_priorities[i]
+        times[slot] = 0
+        add(s_kind, s_ints, s_floats, s_levels, slot, new_priorities[i], s_alpha)
+        add(r_kind, r_ints, r_floats, r_levels, slot, new_priorities[i], r_alpha)
+    return removed
+
+
+@njit(cache=True, nogil=True)
+def sample_many(  # type: ignore[no-untyped-def]
+    count, uniforms, slots, chances, rest, sampled_keys,
+    keys, times, max_times, free,
+    s_kind, s_ints, s_floats, s_levels,
+    r_kind, r_ints, r_floats, r_levels,
+):  # fmt: skip
+    """Draw ``count`` items, removing each that has been drawn ``max_times`` times (0: never).
+
+    Prioritized draws are stratified: the i-th falls into the i-th of ``count`` equal parts of the total weight.
+    Returns how many items were removed.
+    """
+    if s_kind == PRIORITIZED:
+        for i in range(count):
+            uniforms[i] = (i + uniforms[i]) / count
+    if max_times == 0:
+        pick(s_kind, s_ints, s_floats, s_levels, uniforms, count, slots, chances, rest)
+        for i in range(count):
+            sampled_keys[i] = keys[slots[i]]
+        return 0
+    removed = 0
+    for i in range(count):
+        pick(
+            s_kind, s_ints, s_floats, s_levels,
+            uniforms[i : i + 1], 1, slots[i : i + 1], chances[i : i + 1], rest[i : i + 1],
+        )  # fmt: skip
+        slot = slots[i]
+        sampled_keys[i] = keys[slot]
+        times[slot] += 1
+        free[DRAWS] += 1
+        if times[slot] >= max_times:
+            release_slot(slot, keys, times, free, s_kind, s_ints, s_floats, s_levels, r_kind, r_ints, r_floats, r_levels)
+            removed += 1
+    return removed
+
+
+@njit(cache=True, nogil=True)
+def importance_weights(chances, count, beta, weights):  # type: ignore[no-untyped-def]
+    """(items · chance) ** −beta, divided by the largest of the batch, whereby the number of items cancels."""
+    rarest = chances[0]
+    for i in range(count):
+        rarest = min(rarest, chances[i])
+    for i in range(count):
+        weights[i] = (rarest / chances[i]) ** beta
+
+
+@njit(cache=True, nogil=True)
+def update_many(  # type: ignore[no-untyped-def]
+    updated, new_priorities, slots, weights, nodes,
+    keys, priorities,
+    s_kind, s_ints, s_floats, s_levels, s_alpha,
+    r_kind, r_ints, r_floats, r_levels, r_alpha,
+):  # fmt: skip
+    """Set the priority of each key that is still there; returns how many were."""
+    capacity = keys.size
+    found = 0
+    for i in range(updated.size):
+        slot = updated[i] % capacity
+        if updated[i] < 0 or keys[slot] != updated[i]:
+            continue
+        priorities[slot] = new_priorities[i]
+        slots[found] = slot
+        if s_kind == PRIORITIZED:
+            weights[found] = new_priorities[i] ** s_alpha
+        elif s_kind in (MAX_HEAP, MIN_HEAP):
+            change(s_kind, s_ints, s_floats, s_levels, slot, new_priorities[i], s_alpha)
+        if r_kind != FIFO and r_kind != LIFO and r_kind != UNIFORM:
+            change(r_kind, r_ints, r_floats, r_levels, slot, new_priorities[i], r_alpha)
+        found += 1
+    if s_kind == PRIORITIZED:
+        set_many(s_floats, s_levels, slots, weights, found, nodes)
+    return found

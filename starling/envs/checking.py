@@ -1,0 +1,157 @@
+"""``check``: what is wrong with an environment, before any training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from starling.core.errors import SpaceError, StarlingError
+from starling.core.random import stream
+from starling.core.trees import leaves
+from starling.envs.determinism import first_difference
+from starling.envs.envpool_envs import EnvPoolEnvs
+from starling.envs.findings import Finding, error, ok, warning
+from starling.envs.making import ENVPOOL, EnvLike, constructor_of, name_of
+from starling.envs.probing import Probe
+from starling.envs.protocol import Envs
+from starling.envs.spaces import SUPPORTED, from_gymnasium
+from starling.envs.vector_envs import VectorEnvs, autoreset_mode
+
+__all__ = ["Finding", "check"]
+
+
+def check(env: EnvLike, seed: int = 0, steps: int = 1000, **kwargs: Any) -> list[Finding]:
+    """Play ``steps`` random steps and report what was found, errors first."""
+    findings = _check(env, seed, steps, kwargs)
+    return sorted(findings, key=lambda finding: ("error", "warning", "ok").index(finding.level))
+
+
+def _check(env: EnvLike, seed: int, steps: int, kwargs: dict[str, Any]) -> list[Finding]:
+    try:
+        if isinstance(env, str) and env.startswith(ENVPOOL):
+            envs = EnvPoolEnvs(env.removeprefix(ENVPOOL), 2, seed, **kwargs)
+            return [*_look_at_spaces(*envs.source_spaces), *_play(envs, seed, steps)]
+        if isinstance(env, VectorEnv):
+            return _check_vector(env, name_of(env), seed, steps)
+        construct = constructor_of(env, **kwargs)
+        made = construct()
+    except StarlingError as problem:
+        return [error("making", str(problem), "The environment can be made.", "See the message.")]
+    if isinstance(made, VectorEnv):
+        return _check_vector(made, name_of(env), seed, steps)
+    findings = _look_at_spaces(made.observation_space, made.action_space)
+    if any(finding.level == "error" for finding in findings):
+        return findings
+    findings += Probe(made, seed, steps).run()
+    made.close()
+    if not any(finding.level == "error" for finding in findings):
+        findings.append(_determinism(first_difference(construct, seed, min(steps, 200))))
+    return findings
+
+
+def _look_at_spaces(observation: gym.Space[Any], action: gym.Space[Any]) -> list[Finding]:
+    findings = []
+    for name, space in (("observation_space", observation), ("action_space", action)):
+        try:
+            findings.append(ok(name, str(from_gymnasium(space)), f"Supported are {SUPPORTED}."))
+        except SpaceError as problem:
+            remedy = "Wrap the environment with one of gymnasium's wrappers that transform spaces."
+            findings.append(error(name, str(problem), f"Supported are {SUPPORTED}.", remedy))
+    return [*findings, *_look_at_actions(action)]
+
+
+def _look_at_actions(space: gym.Space[Any]) -> list[Finding]:
+    if not isinstance(space, gym.spaces.Box):
+        return []
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        rule = "Continuous actions have finite bounds: policies scale their output to them."
+        remedy = "Declare the largest useful action as the bound."
+        return [warning("action bounds", f"action_space is {space}, without finite bounds", rule, remedy)]
+    if not (np.allclose(space.low, -1) and np.allclose(space.high, 1)):
+        rule = "Actions between -1 and 1 let one set of hyper-parameters fit many tasks."
+        remedy = "Nothing must be done; gymnasium.wrappers.RescaleAction(env, -1, 1) normalises them."
+        return [
+            warning("action bounds", f"actions lie between {space.low.min():g} and {space.high.max():g}", rule, remedy)
+        ]
+    return [ok("action bounds", "actions lie between -1 and 1")]
+
+
+def _determinism(difference: str | None) -> Finding:
+    rule = "The same seed and the same actions give the same episode, bit for bit."
+    if difference is None:
+        return ok("determinism", "two fresh environments agreed to the last bit", rule)
+    remedy = "Draw every random number from self.np_random. Until then a resumed run begins its episodes anew."
+    return warning("determinism", difference, rule, remedy)
+
+
+def _check_vector(env: VectorEnv[Any, Any, Any], name: str, seed: int, steps: int) -> list[Finding]:
+    findings = _look_at_spaces(env.single_observation_space, env.single_action_space)
+    rule = "metadata['autoreset_mode'] says how new episodes begin; guessing spoils every episode's last transition."
+    try:
+        findings.append(ok("autoreset", autoreset_mode(env, name).name, rule))
+    except StarlingError as problem:
+        remedy = "Set metadata = {'autoreset_mode': AutoresetMode.NEXT_STEP} (or the mode it really has)."
+        findings.append(error("autoreset", str(problem), rule, remedy))
+    if any(finding.level == "error" for finding in findings):
+        return findings
+    try:
+        findings += _play(VectorEnvs(env, seed, name), seed, steps)
+    except StarlingError as problem:
+        findings.append(_broken(problem))
+    if not any(finding.level == "error" for finding in findings):
+        findings.append(_determinism(_vector_difference(env, seed)))
+    return findings
+
+
+def _broken(problem: StarlingError) -> Finding:
+    rule = "What the environment returns fits its spaces and its autoreset mode."
+    return error("results", str(problem), rule, "Correct the environment, or what it declares.")
+
+
+def _play(envs: Envs, seed: int, steps: int) -> list[Finding]:
+    """Random play through the protocol; the protocol's own checks do most of the looking."""
+    rng = stream(seed, "check")
+    space = envs.action_space.ranked(batch=True)
+    ended = 0
+    try:
+        envs.reset()
+        for _ in range(max(steps // envs.count, 1)):
+            step = envs.step(space.sample(rng, (envs.count,)))
+            ended += len(step.episodes)
+            wasted = ~step.valid
+            if (step.reward[wasted] != 0).any() or (step.terminated | step.truncated)[wasted].any():
+                rule = "Under NEXT_STEP the row after an end only delivers the reset observation."
+                found = "the row after an end carries a reward or an end of its own"
+                return [error("autoreset", found, rule, "Declare the autoreset mode the environment really has.")]
+    except StarlingError as problem:
+        return [_broken(problem)]
+    finally:
+        if isinstance(envs, EnvPoolEnvs):
+            envs.close()
+    findings = [ok("results", "observations and rewards fit their spaces")]
+    if ended:
+        return [*findings, ok("ends", f"{ended} episodes ended")]
+    rule = "Episodes end: learning from returns, evaluation and resuming need them to."
+    remedy = "Set a time limit where the environment is made, unless the task is long or goes on for ever."
+    return [*findings, warning("ends", f"no episode ended in {steps} random steps", rule, remedy)]
+
+
+def _vector_difference(env: VectorEnv[Any, Any, Any], seed: int) -> str | None:
+    """Whether resetting twice with one seed gives the same play."""
+    runs = []
+    for _ in range(2):
+        envs = VectorEnvs(env, seed, "vector")
+        rng = stream(seed, "check", "determinism")
+        space = envs.action_space.ranked(batch=True)
+        run = [envs.reset()]
+        for _ in range(50):
+            step = envs.step(space.sample(rng, (envs.count,)))
+            run += [step.obs, step.reward, step.terminated, step.truncated]
+        runs.append(run)
+    for position, (left, right) in enumerate(zip(*runs)):
+        if any(a.tobytes() != b.tobytes() for a, b in zip(leaves(left), leaves(right))):
+            return f"two runs from the same seed differ after {(position + 3) // 4} steps"
+    return None

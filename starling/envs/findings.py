@@ -1,0 +1,33 @@
+"""What checking an environment found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Finding", "Level", "error", "ok", "warning"]
+
+Level = Literal["error", "warning", "ok"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    level: Level  # error: training would fail or learn something wrong; warning: worth a thought
+    what: str  # what was looked at, in a word or two
+    found: str  # what was found
+    rule: str  # what holds for a good environment
+    remedy: str  # what to do; empty where nothing is to be done
+
+
+def error(what: str, found: str, rule: str, remedy: str) -> Finding:
+    return Finding("error", what, found, rule, remedy)
+
+
+def warning(what: str, found: str, rule: str, remedy: str) -> Finding:
+    return Finding("warning", what, found, rule, remedy)
+
+
+def ok(what: str, found: str, rule: str = "") -> Finding:
+    return Finding("ok", what, found, rule, "")

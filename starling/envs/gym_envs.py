@@ -1,0 +1,269 @@
+"""GymEnvs: B independent gymnasium environments, stepped one after the other.
+
+The step loop is the hot path of small environments, so it does per step, not per environment, whatever it can: episode
+lengths follow from the step at which an episode began, time limits from the earliest deadline, and the actions kept
+for replay are one row of a log.
+
+Every episode begins with its own seed, so an episode is known by its seed and its actions. That is what ``state``
+keeps, and ``restore`` replays.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, NoReturn, cast
+
+import gymnasium as gym
+import numpy as np
+
+from starling.core.errors import CheckpointError, EnvError, SpaceError
+from starling.core.random import generator_state, restore_generator, stream
+from starling.core.spaces import Bool, Dict, Space
+from starling.core.trees import Tree, leaves, map_leaves
+from starling.envs.actions import ActionCodec, ActionLog
+from starling.envs.failures import Place, describe_misfit, first_misfit
+from starling.envs.observations import Codec, MaskedCodec, Unfit, mask_codec, observation_codec
+from starling.envs.protocol import Envs, Episode, Step
+from starling.envs.rows import put_row, same_bits
+from starling.envs.spaces import ACTION_MASK, from_gymnasium
+from starling.envs.stripping import strip_bookkeeping
+
+__all__ = ["GymEnvs"]
+
+NEVER = 2**62  # a step no run reaches
+
+
+class GymEnvs(Envs):
+    """B environments made by ``make_env``, a constructor without arguments."""
+
+    def __init__(self, make_env: Callable[[], gym.Env[Any, Any]], count: int, seed: int, name: str) -> None:
+        self.count, self.name = count, name
+        self.exact_resume = True
+        self._envs = [make_env() for _ in range(count)]
+        self._require_equal_spaces()
+        inner, limits = zip(*(strip_bookkeeping(env) for env in self._envs))
+        self._steps = [env.step for env in inner]
+        self._resets = [env.reset for env in inner]
+        self._limit = limits[0] or NEVER
+        self._rngs = [stream(seed, "env", i) for i in range(count)]
+        self._bits = [cast(np.random.Philox, rng.bit_generator) for rng in self._rngs]
+        self._actions = ActionCodec(self._envs[0].action_space, count)
+        self.action_space = self._actions.space
+        self._log = ActionLog(self.action_space, count)
+        self._all = _constant(True, count)
+        self._none = _constant(False, count)
+
+        self._now = 0  # steps taken
+        self._began = [0] * count  # the step at which each running episode began
+        self._oldest = 0  # the smallest of them
+        self._seeds = [0] * count
+        self._returns: list[float] = [0.0] * count
+        self.observation_space: Space = from_gymnasium(self._envs[0].observation_space)
+        self._codec: Codec = observation_codec(self._envs[0].observation_space)
+        # The first episodes begin here, because only a reset tells whether the environment delivers action masks.
+        first, masked = self._first_reset()
+        if masked:
+            self._attach_masks()
+        self._obs = self._begin_all(first)
+        self._fresh = True
+
+    def _require_equal_spaces(self) -> None:
+        for i, env in enumerate(self._envs):
+            for kind in ("observation_space", "action_space"):
+                first, other = getattr(self._envs[0], kind), getattr(env, kind)
+                if first != other:
+                    raise SpaceError(f"{self.name}: the {kind} of environment {i} is {other}, that of 0 is {first}.")
+
+    def _first_reset(self) -> tuple[Any, bool]:
+        """The result of environment 0's first reset, and whether it carries an action mask."""
+        self._seeds[0] = self._draw_seed(0)
+        result = self._call_reset(0)
+        well_formed = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
+        return result, well_formed and ACTION_MASK in result[1]
+
+    def _attach_masks(self) -> None:
+        """From here on every observation is a pair with the info, from which the codec takes the mask."""
+        try:
+            mask = mask_codec(self.action_space)
+        except Unfit as error:
+            raise EnvError(f"{self.name}: {error}.") from error
+        self._codec = MaskedCodec(self._codec, mask)
+        self.observation_space = Dict(observation=self.observation_space, action_mask=Bool(mask.shape))
+        self._steps = [_step_with_info(step) for step in self._steps]
+
+    def reset(self) -> Tree:
+        if not self._fresh:
+            self._obs = self._begin_all()
+        self._fresh = False
+        return self._obs
+
+    def step(self, action: Any) -> Step:
+        chosen = self._actions.accept(action)
+        self._log.append(chosen, self._oldest)
+        observations: list[Any] = []
+        rewards: list[Any] = []
+        ends: list[tuple[int, bool, bool]] = []
+        result = None
+        try:
+            for step, row in zip(self._steps, self._actions.rows(chosen)):
+                result = step(row)
+                observation, number, terminated, truncated, _ = result
+                observations.append(observation)
+                rewards.append(number)
+                if terminated or truncated:
+                    ends.append((len(rewards) - 1, terminated, truncated))
+        except Exception as error:
+            self._raised(len(rewards), "step", result, error)
+        self._now += 1
+        try:
+            obs = self._codec.stack(observations)
+            reward = np.array(rewards, np.float32)
+            if reward.ndim != 1 or not math.isfinite(sum(rewards)):
+                raise Unfit("a reward is not one finite number")
+        except (ValueError, TypeError) as error:
+            self._misfit(observations, rewards, chosen, error)
+        self._returns = list(map(operator.add, self._returns, rewards))
+        if ends or self._now - self._oldest >= self._limit:
+            return self._finish(obs, reward, ends)
+        self._obs = obs
+        return Step(obs, reward, self._none, self._none, None, self._all, [])
+
+    def _finish(self, final_obs: Tree, reward: np.ndarray, ends: list[tuple[int, bool, bool]]) -> Step:
+        """The step in which at least one episode ended: report it and begin the next."""
+        terminated, truncated = self._none.copy(), self._none.copy()
+        for i, by_itself, cut in ends:
+            terminated[i], truncated[i] = bool(by_itself), bool(cut)
+        if self._now - self._oldest >= self._limit:
+            truncated |= np.array(self._began) <= self._now - self._limit
+        obs = map_leaves(np.copy, final_obs)
+        episodes = []
+        for i in (terminated | truncated).nonzero()[0].tolist():
+            episodes.append(Episode(i, float(self._returns[i]), self._now - self._began[i]))
+            put_row(obs, i, self._begin(i))
+        self._oldest = min(self._began)
+        self._obs = obs
+        return Step(obs, reward, terminated, truncated, final_obs, self._all, episodes)
+
+    def _begin_all(self, first: Any = None) -> Tree:
+        rows = [self._begin(i, first if i == 0 else None) for i in range(self.count)]
+        self._oldest = min(self._began)
+        return map_leaves(lambda *parts: np.concatenate(parts), *rows)
+
+    def _begin(self, i: int, result: Any = None) -> Tree:
+        """Begin an episode of environment i (unless ``result`` is what its reset gave); its observation [1, …]."""
+        self._began[i], self._returns[i] = self._now, 0.0
+        if result is None:
+            self._seeds[i] = self._draw_seed(i)
+            result = self._call_reset(i)
+        try:
+            observation, info = result
+            return self._codec.stack([(observation, info) if isinstance(self._codec, MaskedCodec) else observation])
+        except (ValueError, TypeError) as error:
+            raise EnvError(describe_misfit(self._place(i), "reset", result, error)) from error
+
+    def _draw_seed(self, i: int) -> int:
+        return int(self._bits[i].random_raw()) >> 33  # 31 bits: what every environment takes
+
+    def _call_reset(self, i: int) -> Any:
+        try:
+            return self._resets[i](seed=self._seeds[i])
+        except Exception as error:
+            self._raised(i, "reset", None, error)
+
+    def _place(self, i: int) -> Place:
+        return Place(self.name, i, self._seeds[i], self._now - self._began[i])
+
+    def _raised(self, i: int, method: str, result: Any, error: Exception) -> NoReturn:
+        self._now += method == "step"
+        traceback = error.__traceback__
+        if traceback is not None and traceback.tb_next is None and result is not None:  # unpacking failed, not step()
+            raise EnvError(describe_misfit(self._place(i), method, result, error)) from error
+        raise EnvError(f"{self._place(i)}: {method}() raised {type(error).__name__}: {error}") from error
+
+    def _misfit(self, observations: list[Any], rewards: list[Any], action: Tree, error: Exception) -> NoReturn:
+        """Say whose result does not fit, and why."""
+        culprit = first_misfit(self._codec, observations, rewards)
+        if culprit is not None:
+            text = f"{self._place(culprit[0])}: step() returned what its spaces forbid: {culprit[1]}."
+            if not all(np.isfinite(leaf).all() for leaf in leaves(action)):
+                text += " The actions that were sent are not finite either: look at the policy first."
+            raise EnvError(text) from error
+        raise EnvError(f"{self.name}: the results of the environments do not fit together: {error}") from error
+
+    def state(self) -> dict[str, Any]:
+        states = [self._state_of(i) for i in range(self.count)]
+        return {"name": self.name, "obs": map_leaves(np.copy, self._obs), "envs": states}
+
+    def _state_of(self, i: int) -> dict[str, Any]:
+        actions = self._log.since(self._began[i], i)
+        return {
+            "seed": self._seeds[i],
+            "actions": actions if actions is not None else self._log.nothing(),
+            "length": self._now - self._began[i],
+            "return": float(self._returns[i]),
+            "generator": generator_state(self._rngs[i]),
+        }
+
+    def restore(self, state: dict[str, Any]) -> Tree:
+        saved = state["envs"]
+        if len(saved) != self.count:
+            raise CheckpointError(
+                f"{self.name}: the saved state holds {len(saved)} environments and {self.count} were asked for; "
+                f"resume with {len(saved)}."
+            )
+        self._fresh, self.exact_resume = False, True
+        self._now = max(int(episode["length"]) for episode in saved)
+        rows, played = [], []
+        for i, episode in enumerate(saved):
+            restore_generator(self._rngs[i], episode["generator"])
+            expected = map_leaves(lambda leaf, i=i: leaf[i : i + 1], state["obs"])
+            obs = self._replay(i, episode)
+            if obs is not None and same_bits(obs, expected):
+                self._began[i], self._returns[i] = self._now - int(episode["length"]), float(episode["return"])
+                played.append(episode["actions"])
+            else:
+                self.exact_resume = False
+                obs = self._begin(i)
+                played.append(self._log.nothing())
+            rows.append(obs)
+        self._oldest = min(self._began)
+        self._log.put_back(played, self._now)
+        self._obs = map_leaves(lambda *parts: np.concatenate(parts), *rows)
+        return self._obs
+
+    def _replay(self, i: int, episode: dict[str, Any]) -> Tree | None:
+        """The observation [1, …] after the saved actions, or None where they do not lead to one."""
+        actions = self._actions.replay_rows(episode["actions"])
+        if len(actions) != episode["length"]:
+            return None
+        self._seeds[i] = int(episode["seed"])
+        try:
+            obs = self._begin(i, self._call_reset(i))
+            for action in actions:
+                observation, _, terminated, truncated, _ = self._steps[i](action)
+                if terminated or truncated:
+                    return None
+            return self._codec.stack([observation]) if actions else obs
+        except Exception:  # whatever breaks under replay cannot be put back; a new episode begins instead
+            return None
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+
+def _step_with_info(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def stepped(action: Any) -> Any:
+        observation, reward, terminated, truncated, info = step(action)
+        return (observation, info), reward, terminated, truncated, info
+
+    return stepped
+
+
+def _constant(value: bool, count: int) -> np.ndarray:
+    """An array that may be shared, because nobody can write to it."""
+    array = np.full(count, value)
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,126 @@
+"""``make``: from an id, a constructor or a vectorised environment to Envs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+from gymnasium.wrappers import TimeLimit
+
+from starling.core.errors import ConfigError, EnvError, MissingExtraError, RequestError, UnknownNameError
+from starling.envs.envpool_envs import EnvPoolEnvs
+from starling.envs.gym_envs import GymEnvs
+from starling.envs.naming import nearest
+from starling.envs.protocol import Envs
+from starling.envs.vector_envs import VectorEnvs
+
+__all__ = ["ENVPOOL", "EnvLike", "constructor_of", "make", "name_of"]
+
+EnvLike = str | Callable[..., Any] | VectorEnv[Any, Any, Any]
+
+ENVPOOL = "envpool:"
+
+
+def make(env: EnvLike, count: int, seed: int, **kwargs: Any) -> Envs:
+    """``count`` environments that step together.
+
+    ``env`` is an id ("CartPole-v1", "envpool:Pong-v5", "my_package:MyEnv-v0"), a constructor of a gymnasium
+    environment or of a VectorEnv, or a VectorEnv. ``kwargs`` go to the constructor; ``max_episode_steps`` truncates.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ConfigError(f"count={count!r}; the number of environments must be an integer of at least 1.")
+    if isinstance(env, str) and env.startswith(ENVPOOL):
+        return EnvPoolEnvs(env.removeprefix(ENVPOOL), count, seed, **kwargs)
+    name = name_of(env)
+    if isinstance(env, VectorEnv):
+        if kwargs:
+            raise ConfigError(f"{name} is already made; {', '.join(sorted(kwargs))} cannot be given.")
+        return _vector(env, count, seed, name)
+    construct = constructor_of(env, **kwargs)
+    ready = [construct()]
+    if isinstance(ready[0], VectorEnv):
+        return _vector(ready[0], count, seed, name)
+    return GymEnvs(lambda: ready.pop() if ready else construct(), count, seed, name)
+
+
+def name_of(env: EnvLike) -> str:
+    """What messages call ``env``."""
+    if isinstance(env, str):
+        return env
+    if isinstance(env, VectorEnv):
+        return env.spec.id if env.spec is not None else type(env).__name__
+    return getattr(env, "__name__", type(env).__name__)
+
+
+def constructor_of(env: str | Callable[..., Any], **kwargs: Any) -> Callable[[], Any]:
+    """A constructor without arguments of one environment."""
+    if isinstance(env, str):
+        return functools.partial(_make_registered, env, **kwargs)
+    return functools.partial(_construct, env, **kwargs)
+
+
+def _vector(env: VectorEnv[Any, Any, Any], count: int, seed: int, name: str) -> VectorEnvs:
+    if env.num_envs != count:
+        raise ConfigError(f"{name} holds {env.num_envs} environments and count={count}; they must agree.")
+    return VectorEnvs(env, seed, name)
+
+
+def _construct(construct: Callable[..., Any], max_episode_steps: int | None = None, **kwargs: Any) -> Any:
+    name = name_of(construct)
+    try:
+        env = construct(**kwargs)
+    except Exception as error:
+        raise EnvError(f"{name}: the constructor raised {type(error).__name__}: {error}") from error
+    if isinstance(env, VectorEnv):
+        if max_episode_steps is not None:
+            raise ConfigError(
+                f"{name}: max_episode_steps has no effect on a VectorEnv; set the limit where it is made."
+            )
+        return env
+    if not isinstance(env, gym.Env):
+        raise EnvError(
+            f"{name}: the constructor returned {type(env).__name__}; a gymnasium.Env or gymnasium.vector.VectorEnv "
+            "was expected."
+        )
+    return env if max_episode_steps is None else TimeLimit(env, max_episode_steps)
+
+
+def _make_registered(name: str, **kwargs: Any) -> gym.Env[Any, Any]:
+    if name.startswith("ALE/"):
+        _register_atari()
+    try:
+        return gym.make(name, disable_env_checker=True, **kwargs)
+    except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
+        raise UnknownNameError("environment", name, nearest(name, gym.registry)) from error
+    except gym.error.DependencyNotInstalled as error:
+        raise _missing(name, str(error)) from error
+    except ImportError as error:
+        raise RequestError(f"{name} cannot be imported: {error} Install the package that provides it.") from error
+    except gym.error.Error as error:
+        raise ConfigError(f"{name!r} cannot be made: {error}") from error
+    except TypeError as error:
+        raise ConfigError(f"{name!r} cannot be made with {kwargs}: {error}") from error
+
+
+def _register_atari() -> None:
+    try:
+        import ale_py
+    except ImportError:
+        raise MissingExtraError("ale-py", "atari") from None
+    gym.register_envs(ale_py)
+
+
+def _missing(name: str, reason: str) -> RequestError:
+    """The error for an environment whose engine is not installed."""
+    entry = str(gym.spec(name).entry_point)
+    if "mujoco" in entry:
+        return MissingExtraError("mujoco", "mujoco")
+    if "box2d" in entry:
+        return RequestError(
+            f"{name} needs Box2D, which is not installed. Use 'envpool:{name}', which brings its own "
+            f"(pip install 'starling-rl[atari]'), or run: pip install 'gymnasium[box2d]'"
+        )
+    return RequestError(f"{name} needs a package that is not installed: {reason}")

@@ -1,0 +1,178 @@
+"""VectorEnvs: a ready-made ``gymnasium.vector.VectorEnv``, whatever its way of beginning new episodes.
+
+    NEXT_STEP   the step after an end ignores its action and delivers the reset observation: that row is not valid
+    SAME_STEP   the ending step delivers the reset observation; the true successor is in ``infos["final_obs"]``
+    DISABLED    nothing happens by itself: the ended rows are reset here, in the same step
+
+A vectorised environment cannot be asked where it is, so ``restore`` begins new episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from starling.core.errors import ConfigError, EnvError
+from starling.core.random import stream
+from starling.core.spaces import Bool, Dict, Space
+from starling.core.trees import Tree, map_leaves
+from starling.envs.actions import ActionCodec
+from starling.envs.observations import Codec, MaskedCodec, Unfit, all_finite, mask_codec, observation_codec
+from starling.envs.protocol import Envs, Episode, Step
+from starling.envs.rows import put_row, rows_from
+from starling.envs.spaces import ACTION_MASK, from_gymnasium
+
+__all__ = ["VectorEnvs", "autoreset_mode"]
+
+
+def autoreset_mode(env: VectorEnv[Any, Any, Any], name: str) -> AutoresetMode:
+    """How ``env`` begins new episodes, which it must declare."""
+    declared = env.metadata.get("autoreset_mode")
+    try:
+        return AutoresetMode(declared)
+    except ValueError:
+        modes = ", ".join(f"AutoresetMode.{mode.name}" for mode in AutoresetMode)
+        raise ConfigError(
+            f"{name}: metadata['autoreset_mode'] is {declared!r}; it must be one of {modes}, because stored experience "
+            "is wrong at every episode end if it is guessed. Set it in the environment's metadata."
+        ) from None
+
+
+class VectorEnvs(Envs):
+    """The B environments of a VectorEnv."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int, name: str) -> None:
+        self.count, self.name = int(env.num_envs), name
+        self.exact_resume = False
+        self._env = env
+        self._mode = autoreset_mode(env, name)
+        self._seed, self._restores = seed, 0
+        self._rng = stream(seed, "env", "vector")
+        self.observation_space: Space = from_gymnasium(env.single_observation_space)
+        self._codec: Codec = observation_codec(env.single_observation_space)
+        self._actions = ActionCodec(env.single_action_space, self.count)
+        self.action_space = self._actions.space
+        self._now = 0  # steps taken, for messages
+        self._returns = np.zeros(self.count)
+        self._lengths = np.zeros(self.count, np.int64)
+        self._ended = np.zeros(self.count, np.bool_)  # rows that NEXT_STEP resets in the coming step
+        # The first episodes begin here, because only a reset tells whether the environment delivers action masks.
+        self._fresh: Tree | None = self._begin(detect_mask=True)
+
+    def reset(self) -> Tree:
+        obs, self._fresh = self._fresh, None
+        return obs if obs is not None else self._begin()
+
+    def _begin(self, detect_mask: bool = False) -> Tree:
+        self._returns[:], self._lengths[:], self._ended[:] = 0.0, 0, False
+        obs, infos = self._call("reset", seed=int(self._rng.integers(2**30)))
+        if detect_mask and ACTION_MASK in infos:
+            mask = self._fitted(mask_codec, self.action_space)
+            self._codec = MaskedCodec(self._codec, mask)
+            self.observation_space = Dict(observation=self.observation_space, action_mask=Bool(mask.shape))
+        return self._encode(obs, infos)
+
+    def step(self, action: Any) -> Step:
+        sent = self._actions.batch(self._actions.accept(action))
+        raw_obs, raw_reward, terminations, truncations, infos = self._call("step", sent)
+        self._now += 1
+        obs = self._encode(raw_obs, infos)
+        reward = np.array(raw_reward, np.float32)
+        terminated = np.array(terminations, np.bool_)
+        truncated = np.array(truncations, np.bool_)
+        for what, array in (("rewards", reward), ("terminations", terminated), ("truncations", truncated)):
+            if array.shape != (self.count,):
+                raise EnvError(
+                    f"{self._place()}: {what} of shape {list(array.shape)} arrived, [{self.count}] expected."
+                )
+        if not all_finite(reward):
+            bad = int(np.flatnonzero(~np.isfinite(reward))[0])
+            raise EnvError(
+                f"{self._place()}: the reward {reward[bad]} of environment {bad} arrived, expected a number."
+            )
+        if self._mode is AutoresetMode.NEXT_STEP:
+            valid = ~self._ended
+            self._ended = (terminated | truncated) & valid
+        else:
+            valid = np.ones(self.count, np.bool_)
+        ended = (terminated | truncated) & valid
+        episodes = self._count(reward, valid, ended)
+        if not ended.any():
+            return Step(obs, reward, terminated, truncated, None, valid, episodes)
+        obs, final_obs = self._successors(obs, ended, infos)
+        return Step(obs, reward, terminated, truncated, final_obs, valid, episodes)
+
+    def _count(self, reward: np.ndarray, valid: np.ndarray, ended: np.ndarray) -> list[Episode]:
+        self._returns += np.where(valid, reward, 0.0)
+        self._lengths += valid
+        if not ended.any():
+            return []
+        finished = [Episode(i, float(self._returns[i]), int(self._lengths[i])) for i in np.flatnonzero(ended).tolist()]
+        self._returns[ended], self._lengths[ended] = 0.0, 0
+        return finished
+
+    def _successors(self, obs: Tree, ended: np.ndarray, infos: dict[str, Any]) -> tuple[Tree, Tree]:
+        """What the policy acts on next, and the true successors."""
+        if self._mode is AutoresetMode.NEXT_STEP:
+            return obs, obs
+        if self._mode is AutoresetMode.SAME_STEP:
+            return obs, self._final_from(obs, ended, infos)
+        raw, infos = self._call("reset", options={"reset_mask": ended.copy()})
+        return rows_from(ended, self._encode(raw, infos, ended), obs), obs
+
+    def _final_from(self, obs: Tree, ended: np.ndarray, infos: dict[str, Any]) -> Tree:
+        if "final_obs" not in infos:
+            raise EnvError(
+                f"{self._place()}: an episode ended and infos has no 'final_obs', which SAME_STEP promises; "
+                f"keys {sorted(infos)} arrived."
+            )
+        final = map_leaves(np.copy, obs)
+        masks = infos.get("final_info", {}).get(ACTION_MASK)
+        for i in np.flatnonzero(ended).tolist():
+            row = infos["final_obs"][i]
+            if isinstance(self._codec, MaskedCodec):
+                # Where the last mask is not told, every action may be legal.
+                row = (row, {ACTION_MASK: np.ones(self._codec.mask.shape, np.bool_) if masks is None else masks[i]})
+            put_row(final, i, self._fitted(self._codec.stack, [row]))
+        return final
+
+    def _encode(self, obs: Any, infos: dict[str, Any], rows: np.ndarray | None = None) -> Tree:
+        """The batch ``obs``; the masks are looked for in ``rows`` alone where given."""
+        if not isinstance(self._codec, MaskedCodec):
+            return self._fitted(self._codec.batch, obs)
+        delivered = infos.get(f"_{ACTION_MASK}", np.ones(self.count, np.bool_))
+        if ACTION_MASK not in infos or not np.all(delivered if rows is None else delivered[rows]):
+            raise EnvError(f"{self._place()}: infos has no 'action_mask' for some rows; deliver it at every step.")
+        return self._fitted(self._codec.batch, (obs, infos))
+
+    def _fitted(self, encode: Callable[[Any], Any], value: Any) -> Any:
+        try:
+            return encode(value)
+        except ValueError as error:
+            reason = str(error) if isinstance(error, Unfit) else f"it cannot be read: {error}"
+            raise EnvError(f"{self._place()}: the observations do not fit their space: {reason}.") from error
+
+    def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return (self._env.step if method == "step" else self._env.reset)(*args, **kwargs)
+        except Exception as error:
+            raise EnvError(f"{self._place()}: {method}() raised {type(error).__name__}: {error}") from error
+
+    def _place(self) -> str:
+        return f"{self.name}, {self.count} environments, step {self._now} under seed {self._seed}"
+
+    def state(self) -> dict[str, Any]:
+        return {"name": self.name, "count": self.count, "restores": self._restores}
+
+    def restore(self, state: dict[str, Any]) -> Tree:
+        """Begin new episodes, other ones than any before."""
+        self._restores = int(state["restores"]) + 1
+        self._rng = stream(self._seed, "env", "vector", self._restores)
+        self._fresh = None
+        return self._begin()
+
+    def close(self) -> None:
+        self._env.close()

@@ -1,0 +1,101 @@
+"""What a run is: algorithm, environment, formation, executor, seed, and every setting of each.
+
+Settings come, each over the one before, from defaults, a preset, a YAML file, and the call or command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from starling.algorithms import get_algorithm
+from starling.core.errors import ConfigError, UnknownNameError
+from starling.experiments.presets import Preset, find_preset, get_preset
+from starling.experiments.settings import load_yaml, overridden, plain
+
+__all__ = ["Run", "RunOptions", "resolve"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Settings of a run that do not belong to its algorithm."""
+
+    algo: str = "ppo"
+    env: str = "CartPole-v1"  # a Gymnasium id, or envpool:ID
+    steps: int = 100_000  # environment steps, over all environments
+    seed: int = 0
+    backend: Literal["auto", "jax", "torch"] = "auto"  # learns
+    act_backend: Literal["auto", "numpy", "jax", "torch"] = "auto"  # acts
+    out: str | None = None  # run directory; None: runs/DATE-ALGO-ENV
+    eval_episodes: int = 100  # greedy episodes at the end
+    log_every: int = 1_000  # environment steps between lines of metrics
+    checkpoint_every: int = 10_000  # environment steps between checkpoints
+    keep_checkpoints: int = 2
+    quiet: bool = False  # no progress display
+    summaries: tuple[str, ...] = ()  # values to record, by path: "ppo.loss.*", "q.q_values"
+    env_options: dict[str, Any] = field(default_factory=dict)  # for the environment's constructor
+    device_map: dict[str, str] = field(default_factory=dict)  # scope of the graph -> device
+
+    def __post_init__(self) -> None:
+        for name, least in {"steps": 1, "eval_episodes": 0, "log_every": 1, "checkpoint_every": 1}.items():
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name}={getattr(self, name)}; it must be at least {least}.")
+        if self.seed < 0:
+            raise ConfigError(f"seed={self.seed}; it must be 0 or above.")
+        if self.keep_checkpoints < 1:
+            raise ConfigError(f"keep_checkpoints={self.keep_checkpoints}; at least 1 is needed to resume.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run with every setting resolved."""
+
+    options: RunOptions
+    algorithm: Any  # the algorithm's Config
+    preset: str | None = None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """All settings, as they are written to ``config.yaml`` and read by ``resolve``."""
+        return {**plain(self.options), self.options.algo: plain(self.algorithm), "preset": self.preset or "none"}
+
+
+def resolve(*layers: Mapping[str, Any], config: str | Path | None = None) -> Run:
+    """The run that ``layers`` of settings describe, later ones over earlier ones; ``config`` is a file below them."""
+    given = ([load_yaml(config)] if config else []) + [dict(layer) for layer in layers]
+    merged: dict[str, Any] = {}
+    for layer in given:
+        for key, value in layer.items():
+            both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+            merged[key] = {**merged[key], **value} if both else value
+    preset = _preset_for(merged)
+    if preset is not None:
+        below = preset.settings
+        merged = {
+            **below,
+            **{k: {**below.get(k, {}), **v} if isinstance(v, Mapping) else v for k, v in merged.items()},
+        }
+    merged.pop("preset", None)
+    name = merged.get("algo", RunOptions.algo)
+    algorithm = get_algorithm(name)
+    settings = merged.pop(name, {})
+    if not isinstance(settings, Mapping):
+        raise ConfigError(f"{name}={settings!r}; the settings of the algorithm are a mapping.")
+    known = [f.name for f in dataclasses.fields(RunOptions)]
+    for key in merged:
+        if str(key).replace("-", "_") not in known:
+            raise UnknownNameError("setting", key, [*known, name, "preset"], "the run's configuration")
+    return Run(
+        options=overridden(RunOptions(), merged, "run"),
+        algorithm=overridden(algorithm.Config(), settings, name),
+        preset=preset.name if preset else None,
+    )
+
+
+def _preset_for(merged: Mapping[str, Any]) -> Preset | None:
+    asked = merged.get("preset")
+    if asked is not None:
+        return None if asked == "none" else get_preset(str(asked))
+    return find_preset(merged.get("algo", RunOptions.algo), merged.get("env", RunOptions.env))

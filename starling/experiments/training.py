@@ -1,0 +1,164 @@
+"""A run in one process: collect, learn, and be able to stop and go on exactly."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from starling.algorithms import get_algorithm
+from starling.algorithms.base import Algorithm, inputs_of
+from starling.algorithms.plans import Replay
+from starling.backends import available, get_backend
+from starling.components.assembly import Assembly, assemble
+from starling.components.build import Graph, build
+from starling.core.spaces import Space
+from starling.core.trees import Tree
+from starling.data import MinSize, Table, transition_signature
+from starling.envs import Envs, make
+from starling.experiments.config import Run
+from starling.experiments.summaries import component_patterns
+from starling.roles.collectors import Collector, RolloutCollector, TransitionCollector
+from starling.roles.learner import Learner
+from starling.roles.policy import Policy
+
+__all__ = ["Backends", "Training", "assemble_for", "choose_backends"]
+
+SMALL = 300_000  # parameters up to which NumPy acts faster than a compiled graph
+
+
+@dataclass(frozen=True)
+class Backends:
+    """Who learns and who acts, and why."""
+
+    learn: str
+    act: str
+    reason: str
+
+
+def choose_backends(assembly: Assembly, learn: str, act: str) -> Backends:
+    """Resolve ``auto`` by what was measured: see docs/architecture.md."""
+    images = any(len(spec.shape) == 4 for spec in assembly.parameters.values())
+    small = assembly.parameter_count <= SMALL and not images
+    if learn == "auto":
+        learn = "torch" if images and "torch" in available() else "jax"
+    if act == "auto":
+        act = "numpy" if small else learn
+    size = f"{assembly.parameter_count:,} parameters{' with convolutions' if images else ''}"
+    return Backends(learn, act, size)
+
+
+def assemble_for(run: Run, obs: Space, action: Space) -> Assembly:
+    """The run's algorithm, assembled for these spaces."""
+    algorithm = get_algorithm(run.options.algo)
+    composed = algorithm.compose(run.algorithm, obs, action, run.algorithm.envs, run.options.steps)
+    return assemble(composed, inputs_of(composed))
+
+
+class Training:
+    """Collects and learns, one round at a time.
+
+    while training.steps < total:
+        training.round()
+    """
+
+    def __init__(self, run: Run) -> None:
+        options = run.options
+        self.run = run
+        self.envs: Envs = make(options.env, run.algorithm.envs, options.seed, **options.env_options)
+        assembly = assemble_for(run, self.envs.observation_space, self.envs.action_space)
+        self.backends = choose_backends(assembly, options.backend, options.act_backend)
+        self.graph = build(assembly, get_backend(self.backends.learn), options.seed, options.device_map)
+        self.algorithm: Algorithm = assembly.root  # type: ignore[assignment]
+        self.learner = Learner(self.graph, options.seed, component_patterns(options.algo, options.summaries))
+        acting = self.graph if self.backends.act == self.backends.learn else _build_for(assembly, self.backends.act, run)
+        self.policy = Policy(acting)
+        self.recent: deque[float] = deque(maxlen=100)  # returns of the last episodes
+        self.episodes = 0
+        self.table: Table | None = None
+        plan = self.algorithm.plan
+        self.collector: Collector
+        if isinstance(plan, Replay):
+            signature = transition_signature(
+                self.algorithm.observation_space, self.algorithm.action_space, **self.algorithm.extras.spaces
+            )
+            self.table = Table(signature, plan.capacity, limiter=MinSize(plan.min_size), seed=options.seed)
+            self.collector = TransitionCollector(self.policy, self.envs, options.seed, self.table)
+            self._due = plan.every  # environment steps at which the next round of updates falls
+        else:
+            self.collector = RolloutCollector(self.policy, self.envs, options.seed)
+
+    @property
+    def steps(self) -> int:
+        return self.collector.steps
+
+    def round(self) -> None:
+        """The smallest whole piece of work: one rollout and its update, or one step and what updates it makes due."""
+        plan = self.algorithm.plan
+        if isinstance(self.collector, RolloutCollector):
+            batch = self.collector.collect()
+            self.learner.update(batch, batch["reward"].size)
+            self._send_weights()
+        else:
+            assert isinstance(self.collector, TransitionCollector)
+            assert isinstance(plan, Replay)
+            self.collector.collect()
+            if self.collector.steps >= self._due:
+                self._due += plan.every
+                self._learn_from_table(plan)
+        for episode in self.collector.take_episodes():
+            self.recent.append(episode.ret)
+            self.episodes += 1
+
+    def _learn_from_table(self, plan: Replay) -> None:
+        assert self.table is not None
+        if len(self.table) < plan.min_size:
+            return
+        for _ in range(plan.updates):
+            self.learner.update(self.table.sample(plan.batch_size).data, plan.batch_size)
+        self._send_weights()
+
+    def _send_weights(self) -> None:
+        self.policy.load(self.learner.weights(), self.learner.version)
+
+    def metrics(self) -> dict[str, float]:
+        """What to report now."""
+        name = self.run.options.algo
+        values = {f"{name}.{key}": value for key, value in self.learner.metrics().items()}
+        if self.recent:
+            values["return"] = float(np.mean(self.recent))
+        values |= {"episodes": self.episodes, "updates": self.learner.version}
+        values["explore"] = self.algorithm.exploration(self.steps)
+        return values
+
+    def state(self) -> Tree:
+        """Everything needed to go on exactly."""
+        state = {
+            "learner": self.learner.state(),
+            "collector": self.collector.state(),
+            "recent": list(self.recent),
+            "episodes": self.episodes,
+        }
+        if self.table is not None:
+            state |= {"table": self.table.state(), "due": self._due}
+        return state
+
+    def restore(self, state: Tree) -> None:
+        """Go back to ``state``; ``envs.exact_resume`` tells whether that was possible exactly."""
+        self.learner.restore(state["learner"])
+        self.collector.restore(state["collector"])
+        self.recent.extend(float(x) for x in state["recent"])
+        self.episodes = int(state["episodes"])
+        if self.table is not None:
+            self.table.restore(state["table"])
+            self._due = int(state["due"])
+        self._send_weights()
+
+    def close(self) -> None:
+        self.envs.close()
+
+
+def _build_for(assembly: Assembly, backend: str, run: Run) -> Graph:
+    return build(assembly, get_backend(backend), run.options.seed)

@@ -1,0 +1,1 @@
+"""Roles: what acts, what learns, and what flows between them."""

@@ -1,0 +1,152 @@
+"""Collectors: a policy in its environments, and the experience that an algorithm's data plan asks for."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from starling.algorithms.base import Algorithm
+from starling.algorithms.plans import Replay, Rollouts
+from starling.core.random import generator_state, restore_generator, stream
+from starling.core.trees import Tree, map_leaves
+from starling.data import NStepAdder, Table
+from starling.envs.protocol import Envs, Episode, Step
+from starling.roles.policy import Policy
+
+__all__ = ["Collector", "RolloutCollector", "TransitionCollector"]
+
+
+class Collector:
+    """What every collector has: environments, the observations they wait at, noise, and a count of steps.
+
+    ``explores(steps)`` says how much to explore after so many environment steps of the whole run.
+    """
+
+    def __init__(self, policy: Policy, envs: Envs, seed: int, actor: int = 0) -> None:
+        self.policy, self.envs = policy, envs
+        self.algorithm: Algorithm = policy.algorithm  # type: ignore[assignment]
+        self.obs: Tree = None
+        self.steps = 0  # real transitions so far
+        self.episodes: list[Episode] = []  # finished since they were last taken
+        self._rng = stream(seed, "actor", actor, "noise")
+
+    def take_episodes(self) -> list[Episode]:
+        """The episodes that finished since the last call."""
+        taken, self.episodes = self.episodes, []
+        return taken
+
+    def state(self) -> Tree:
+        """Where collecting is: environments, generator, counters."""
+        self._begin()
+        return {"steps": self.steps, "rng": generator_state(self._rng), "envs": self.envs.state()}
+
+    def restore(self, state: Tree) -> None:
+        self.steps = int(state["steps"])
+        restore_generator(self._rng, state["rng"])
+        self.obs = self.envs.restore(state["envs"])
+
+    def _begin(self) -> None:
+        if self.obs is None:
+            self.obs = self.envs.reset()
+
+
+class RolloutCollector(Collector):
+    """Rollouts: [T, B] arrays of every environment's next T steps."""
+
+    def collect(self) -> Tree:
+        """The next batch; see ``Rollouts``."""
+        plan = self.algorithm.plan
+        assert isinstance(plan, Rollouts)
+        self._begin()
+        length, count = plan.length, self.envs.count
+        noise = self.algorithm.act_noise(self._rng, (length, count))
+        explore = self.algorithm.exploration(self.steps)
+        act, step_envs, to_env = self.policy.act, self.envs.step, self.algorithm.to_env
+        observations, choices, steps = [], [], []
+        obs, bonus = self.obs, {}
+        for t in range(length):
+            chosen = act(obs, noise[t], explore)
+            step = step_envs(to_env(chosen["action"]))
+            observations.append(obs)
+            choices.append(chosen)
+            steps.append(step)
+            if step.final_obs is not None and step.truncated.any():
+                bonus[t] = self._value_of_cut(step, plan.gamma)
+            if step.episodes:
+                self.episodes += step.episodes
+            obs = step.obs
+        self.obs = obs
+        return self._batch(observations, choices, steps, bonus, plan.gamma)
+
+    def _value_of_cut(self, step: Step, gamma: float) -> np.ndarray:
+        """γ · v(final observation) where an episode was cut short, 0 elsewhere."""
+        cut = step.truncated & ~step.terminated
+        return np.where(cut, gamma * self.policy.values(step.final_obs), 0.0).astype(np.float32)
+
+    def _batch(
+        self, observations: list[Tree], choices: list[Any], steps: list[Step], bonus: dict[int, Any], gamma: float
+    ) -> Tree:
+        reward = np.stack([step.reward for step in steps])  # [T, B]
+        for t, value in bonus.items():
+            reward[t] += value
+        ended = np.stack([step.terminated for step in steps]) | np.stack([step.truncated for step in steps])
+        valid = np.stack([step.valid for step in steps])
+        self.steps += int(valid.sum())
+        return {
+            "obs": _stack(observations),
+            **_stack(choices),
+            "reward": reward,
+            "discount": np.where(ended | ~valid, np.float32(0), np.float32(gamma)),
+            "mask": valid.astype(np.float32),
+            "next_obs": self.obs,
+        }
+
+
+def _stack(trees: list[Tree]) -> Tree:
+    first = trees[0]
+    if isinstance(first, np.ndarray):
+        return np.array(trees)  # faster than np.stack for many small arrays
+    return map_leaves(lambda *leaves: np.array(leaves), first, *trees[1:])
+
+
+class Sink(Protocol):
+    """What takes transitions."""
+
+    def add(
+        self, obs: Any, action: Any, extras: Any, reward: Any, terminated: Any, truncated: Any, next_obs: Any,
+        final_obs: Any, valid: Any,
+    ) -> Any: ...  # fmt: skip
+
+
+class TransitionCollector(Collector):
+    """Single steps of every environment, handed to an adder."""
+
+    def __init__(self, policy: Policy, envs: Envs, seed: int, table: Table, actor: int = 0) -> None:
+        super().__init__(policy, envs, seed, actor)
+        plan = self.algorithm.plan
+        assert isinstance(plan, Replay)
+        self.adder = NStepAdder(table, num_envs=envs.count, n=plan.n_step, gamma=plan.gamma)
+
+    def collect(self) -> None:
+        """One step of every environment."""
+        if self.obs is None:
+            self._begin()
+        noise = self.algorithm.act_noise(self._rng, (self.envs.count,))
+        chosen = self.policy.act(self.obs, noise, self.algorithm.exploration(self.steps))
+        action = chosen.pop("action")
+        step = self.envs.step(self.algorithm.to_env(action))
+        self.adder.add(
+            self.obs, action, chosen, step.reward, step.terminated, step.truncated, step.obs, step.final_obs, step.valid
+        )
+        self.steps += int(step.valid.sum())
+        if step.episodes:
+            self.episodes += step.episodes
+        self.obs = step.obs
+
+    def state(self) -> Tree:
+        return {**super().state(), "adder": self.adder.state()}
+
+    def restore(self, state: Tree) -> None:
+        super().restore(state)
+        self.adder.restore(state["adder"])

@@ -1,0 +1,89 @@
+"""The learning side of an algorithm: its state on a backend, and its compiled ``update``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from starling.algorithms.base import Algorithm
+from starling.components.build import Graph
+from starling.core.errors import CheckpointError, RunError
+from starling.core.params import Params, with_scopes
+from starling.core.random import generator_state, restore_generator, stream
+from starling.core.trees import Tree, items, map_leaves, map_with_path
+
+__all__ = ["Learner"]
+
+
+class Learner:
+    """Learns from batches; ``version`` counts its updates and names its weights."""
+
+    def __init__(self, graph: Graph, seed: int, summaries: Sequence[str] = ()) -> None:
+        self.graph = graph
+        self.algorithm: Algorithm = graph.root  # type: ignore[assignment]
+        self.version = 0
+        self._state = self.algorithm.init(graph.parameters())
+        self._update = graph.function("update", donate=(0,), summaries=summaries)
+        self._summarised = bool(summaries)
+        self._rng = stream(seed, "learner", "draws")
+        self._metrics: Tree = {}
+        self.recorded: dict[str, Any] = {}
+
+    def update(self, batch: Tree, rows: int) -> None:
+        """Learn from one batch of ``rows`` steps."""
+        result = self._update(self._state, batch, self.algorithm.draws(self._rng, rows))
+        if self._summarised:
+            result, self.recorded = result
+        self._state, self._metrics = result
+        self.version += 1
+
+    def weights(self) -> Params:
+        """The parameters as NumPy arrays of their own."""
+        host = self.graph.backend.to_numpy(self._state["params"])
+        return with_scopes(map_leaves(lambda leaf: np.array(leaf), host), Params)
+
+    def load_weights(self, params: Tree) -> None:
+        """Go on from these parameters; the optimiser starts anew."""
+        self._state = self.algorithm.init(self.graph.place(params))
+
+    def metrics(self) -> dict[str, float]:
+        """The last update's metrics by name; not finite ones end the run."""
+        values = {path: float(leaf) for path, leaf in items(self.graph.backend.to_numpy(self._metrics))}
+        for name, value in values.items():
+            if not np.isfinite(value):
+                raise RunError(
+                    f"{name} is {value} after {self.version} updates: the learner diverged. "
+                    "Lower the learning rate, clip gradients, or check the environment with `starling check-env`."
+                )
+        return values
+
+    def state(self) -> Tree:
+        """Everything needed to go on."""
+        learned = map_leaves(lambda leaf: np.array(leaf), self._host_state())
+        return {"version": self.version, "learned": learned, "rng": generator_state(self._rng)}
+
+    def restore(self, state: Tree) -> None:
+        self.version = int(state["version"])
+        restore_generator(self._rng, state["rng"])
+        self._state = self.graph.place(_fitted(self._host_state(), state["learned"]))
+
+    def fitted(self, weights: Tree) -> Params:
+        """Weights from a file as this algorithm's parameters; refuses those of another."""
+        return with_scopes(_fitted(self._host_state()["params"], weights), Params)
+
+    def _host_state(self) -> Tree:
+        return with_scopes(self.graph.backend.to_numpy(self._state), dict)
+
+
+def _fitted(template: Tree, tree: Tree) -> Tree:
+    """``tree`` checked against ``template``, with the empty scopes that files do not keep."""
+    here, there = dict(items(template)), dict(items(tree))
+    if here.keys() != there.keys():
+        odd = sorted(here.keys() ^ there.keys())
+        raise CheckpointError(f"the parameters do not belong to this algorithm and network: {', '.join(odd[:5])} …")
+    for path, leaf in here.items():
+        if np.shape(leaf) != np.shape(there[path]):
+            raise CheckpointError(f"{path} has shape {np.shape(there[path])}; {np.shape(leaf)} was expected.")
+    return map_with_path(lambda path, leaf: np.asarray(there[path], dtype=np.asarray(leaf).dtype), template)
