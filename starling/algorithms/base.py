@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from starling.algorithms.plans import DataPlan, Replay
+from starling.backends import ops
 from starling.components.base import Component
 from starling.core.errors import ConfigError
 from starling.core.params import Params
@@ -80,6 +81,12 @@ class Algorithm(Component):
     @abstractmethod
     def update(self, state: Tree, batch: Tree, draws: Tree) -> tuple[Tree, Tree]:
         """The state after learning from a batch, and metrics."""
+
+    def update_often(self, state: Tree, batches: Tree, draws: Tree) -> tuple[Tree, Tree]:
+        """``update`` with one batch after another, stacked along the first axis; the metrics are means."""
+        xp = ops(batches["reward"])
+        state, metrics = xp.scan(lambda state, step: self.update(state, *step), state, (batches, draws))
+        return state, map_leaves(xp.mean, metrics)
 
     @abstractmethod
     def act_noise(self, rng: np.random.Generator, lead: tuple[int, ...]) -> np.ndarray:

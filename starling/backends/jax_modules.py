@@ -69,7 +69,9 @@ class NnxAdapter(JaxAdapter):
         from flax import nnx
 
         graph, known, rest = self._split()
-        state = nnx.from_flat_state([(path, variable.replace(params[name])) for name, (path, variable) in known.items()])
+        state = nnx.from_flat_state(
+            [(path, variable.replace(params[name])) for name, (path, variable) in known.items()]
+        )
         return nnx.merge(graph, state, rest)
 
     def run(self, params: dict[str, Any], *args: Any) -> Any:

@@ -106,8 +106,9 @@ class Adapter(ABC):
 
     def refuse_state(self, what: str) -> None:
         raise ConfigError(
-            f"the {self.kind.title} {type(self.module).__name__} changes {what} while it runs; a component keeps nothing "
-            f"but its parameters. Put it in evaluation mode, or use a layer without running state (a layer norm)."
+            f"the {self.kind.title} {type(self.module).__name__} changes {what} while it runs; a component "
+            f"keeps nothing but its parameters. Put it in evaluation mode, or use a layer "
+            f"without running state: a layer norm."
         )
 
 

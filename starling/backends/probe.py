@@ -16,12 +16,15 @@ import numpy as np
 
 from starling.backends.dispatch import register_ops
 from starling.backends.extras import make_ops
-from starling.backends.numpy import conv2d, numpy_extras
+from starling.backends.numpy import conv2d, loop_scan, numpy_extras
 from starling.core.trees import items, map_leaves, opened
 
 __all__ = ["Probe", "counting_flops", "probe", "sources_of", "spend_flops"]
 
 _flops: list[float] = []
+_MOVES = """arange asarray astype broadcast_arrays broadcast_to concat empty_like expand_dims eye flip full full_like
+linspace matrix_transpose moveaxis ones ones_like permute_dims reshape squeeze stack take zeros zeros_like"""
+_MOVING = {getattr(np, name) for name in _MOVES.split()}
 
 
 class Probe(np.ndarray):
@@ -94,12 +97,15 @@ def _plain(leaf: Any) -> Any:
 
 
 def _cost(fn: Callable[..., Any], args: list[Any], result: Any) -> float:
-    """Floating-point operations: two per multiply-add of a product or convolution, one per element otherwise."""
+    """Floating-point operations: two per multiply-add of a product or convolution, none for moving numbers about,
+    one per element of the result otherwise."""
+    if fn in _MOVING:
+        return 0.0
     if fn is np.matmul:
         return 2.0 * np.size(result) * np.shape(args[0])[-1]
     if fn is conv2d:
         return 2.0 * np.size(result) * math.prod(np.shape(args[1])[:-1])
-    return float(sum(np.size(leaf) for _, leaf in items(result)))
+    return float(sum(leaf.size for _, leaf in items(result) if isinstance(leaf, (np.ndarray, np.generic))))
 
 
 def _value_only(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., Any]:
@@ -108,7 +114,7 @@ def _value_only(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., Any]:
 
 def _namespace() -> Any:
     native = numpy_extras()
-    control = {"scan": native["scan"], "cond": native["cond"], "value_and_grad": _value_only}
+    control = {"scan": loop_scan(_probing(np.stack)), "cond": native["cond"], "value_and_grad": _value_only}
     functions = {n: f for n, f in vars(make_ops(np, **native)).items() if callable(f) and not isinstance(f, type)}
     return make_ops(np, **{name: _probing(fn) for name, fn in functions.items()} | control)
 

@@ -122,7 +122,7 @@ class Tracer:
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise Untraceable("NumPy called past the namespace of ops()")
 
-    __float__ = __int__ = __index__ = __iter__ = __bool__  # type: ignore[assignment]
+    __float__ = __int__ = __index__ = __iter__ = __bool__
 
     def __neg__(self) -> Tracer:
         return self.program.assign(-self.value, f"-{self.name}", [self.name])
@@ -187,7 +187,7 @@ def _tracing_ops(plain: Ops) -> Ops:
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise Untraceable("a loop, a branch or a derivative")
 
-    control = {name: refuse for name in ("scan", "cond", "value_and_grad")}
+    control = dict.fromkeys(("scan", "cond", "value_and_grad"), refuse)
     functions = {n: traced(f) for n, f in vars(plain).items() if callable(f) and not isinstance(f, type)}
     return Ops(**{**vars(plain), **functions, "stop_gradient": lambda x: x, **control})
 

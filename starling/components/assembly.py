@@ -110,7 +110,7 @@ def instrument(component: Component, around: Callable[[Component, str, str, Call
     def mirror(original: Component, path: str) -> Component:
         inner = replace_children(original, lambda name, c: mirror(c, f"{path}.{name}" if path else name))
         wrapped = {name: around(original, path, name, getattr(type(original), name)) for name in apis(original)}
-        copy = object.__new__(type(type(original).__name__, (type(original),), wrapped))
+        copy: Any = object.__new__(type(type(original).__name__, (type(original),), wrapped))
         vars(copy).update(vars(inner))
         return copy
 

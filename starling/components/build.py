@@ -82,9 +82,7 @@ class Graph:
         return fn if self._devices.several else self.backend.compile(fn, donate)
 
 
-def build(
-    assembly: Assembly, backend: Backend, seed: int = 0, device_map: Mapping[str, str] | None = None
-) -> Graph:
+def build(assembly: Assembly, backend: Backend, seed: int = 0, device_map: Mapping[str, str] | None = None) -> Graph:
     """Create the parameters of ``assembly`` and prepare its root for ``backend``.
 
     ``device_map`` puts scopes on devices, ``{"policy": "cpu:0", "value": "cpu:1"}``; ``*`` stands for the rest.
@@ -113,7 +111,7 @@ def create_parameters(assembly: Assembly, seed: int) -> Params:
         node = root
         for scope in scopes:
             node = node[scope]
-        node[name] = np.ascontiguousarray(value, dtype=np.float32)
+        node[name] = np.array(value, dtype=np.float32, order="C")
     return root
 
 

@@ -26,15 +26,22 @@ __all__ = [
     "initialiser",
     "noisy_affine",
     "normalised",
+    "sigmoid",
 ]
 
 _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "relu": lambda x: ops(x).relu(x),
     "tanh": lambda x: ops(x).tanh(x),
-    "silu": lambda x: x / (1 + ops(x).exp(-x)),
+    "silu": lambda x: x * sigmoid(x),
+    "sigmoid": lambda x: sigmoid(x),
     "elu": lambda x: ops(x).where(x > 0, x, ops(x).expm1(-ops(x).relu(-x))),
     "none": lambda x: x,
 }
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(−x)), by tanh, which overflows nowhere."""
+    return 0.5 * ops(x).tanh(0.5 * x) + 0.5
 
 
 def activation(name: str) -> Callable[[Any], Any]:

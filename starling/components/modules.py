@@ -65,9 +65,10 @@ def as_component(module: Any, vmap: int | None = None) -> Module:
 def check_modules(root: Component, backend: str, path: str = "") -> None:
     """Refuse to build a graph for a backend that one of its modules cannot run on."""
     if isinstance(root, Module) and root.backend != backend:
+        what = f"the {kind_of(root.module).title} {type(root.module).__name__}"
         raise ConfigError(
-            f"component {path or '(root)'!r} is the {kind_of(root.module).title} {type(root.module).__name__}; it runs on "
-            f"backend {root.backend!r}, and {backend!r} was asked for. Set backend: {root.backend}."
+            f"component {path or '(root)'!r} is {what}; it runs on backend {root.backend!r}, and {backend!r} was asked "
+            f"for. Set backend: {root.backend}."
         )
     for name, child in children(root):
         check_modules(child, backend, f"{path}.{name}" if path else name)

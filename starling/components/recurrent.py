@@ -17,7 +17,7 @@ import numpy as np
 from starling.backends import ops
 from starling.components import initialisers
 from starling.components.base import Component, api
-from starling.components.layers import affine, initialiser
+from starling.components.layers import affine, initialiser, sigmoid
 from starling.core.params import Params
 from starling.core.trees import Tree, map_leaves
 
@@ -57,8 +57,8 @@ class GRU(Component):
         u = p.get("u", (h, 3 * h), initialiser(self.state_init))
         b = p.get("b_candidate", (h,), initialisers.zeros)
         ours = state @ u
-        reset = _sigmoid(gates[..., :h] + ours[..., :h])
-        update = _sigmoid(gates[..., h : 2 * h] + ours[..., h : 2 * h])
+        reset = sigmoid(gates[..., :h] + ours[..., :h])
+        update = sigmoid(gates[..., h : 2 * h] + ours[..., h : 2 * h])
         candidate = ops(state).tanh(gates[..., 2 * h :] + reset * (ours[..., 2 * h :] + b))
         return candidate + update * (state - candidate)
 
@@ -99,18 +99,14 @@ class LSTM(Component):
         h = self.size
         gates = gates + state["h"] @ p.get("u", (h, 4 * h), initialiser(self.state_init))
         xp = ops(gates)
-        kept = _sigmoid(gates[..., h : 2 * h] + self.forget_bias) * state["c"]
-        c = kept + _sigmoid(gates[..., :h]) * xp.tanh(gates[..., 2 * h : 3 * h])
-        return {"c": c, "h": _sigmoid(gates[..., 3 * h :]) * xp.tanh(c)}
+        kept = sigmoid(gates[..., h : 2 * h] + self.forget_bias) * state["c"]
+        c = kept + sigmoid(gates[..., :h]) * xp.tanh(gates[..., 2 * h : 3 * h])
+        return {"c": c, "h": sigmoid(gates[..., 3 * h :]) * xp.tanh(c)}
 
 
 def _cleared(state: Tree, reset: Any) -> Tree:
     """The state [B, H] with the rows whose ``reset`` [B] is true set to zero."""
     return map_leaves(lambda leaf: ops(leaf).where(reset[..., None], ops(leaf).zeros_like(leaf), leaf), state)
-
-
-def _sigmoid(x: Any) -> Any:
-    return 0.5 * ops(x).tanh(0.5 * x) + 0.5
 
 
 class Embedding(Component):

@@ -26,7 +26,7 @@ from starling.core.errors import ConfigError, SpaceError, UnknownNameError
 from starling.core.params import Params, with_scopes
 from starling.core.random import stream
 from starling.core.spaces import Dict, Leaf, Space, Tuple
-from starling.core.trees import Tree, items, map_leaves
+from starling.core.trees import Tree, items, map_leaves, opened
 
 __all__ = ["ComponentTest"]
 
@@ -66,21 +66,30 @@ class ComponentTest:
 
     def call(self, api: str, *args: Any, **kwargs: Any) -> Tree:
         """The result of an API as NumPy arrays; ``args`` leaves out the parameters."""
-        method = self._method(api)
-        names = list(inspect.signature(method).parameters)
-        given = [("p", self.graph.place(self._params))] if names[:1] == ["p"] else []
-        placed = [(n, self._target() if n == "target" else None) for n in names[len(given) :] if n == "target"]
-        bound = inspect.signature(method).bind(
-            *(value for _, value in given),
-            *(self._argument(name, value) for name, value in self._positional(names[len(given) :], args)),
-            **{name: self._argument(name, value) for name, value in kwargs.items()},
-            **{name: value for name, value in placed if name not in kwargs},
-        )
-        bound.apply_defaults()
-        ordered = [*bound.args, *bound.kwargs.values()]
+        signature = inspect.signature(self._method(api))
+        params, rest, ordered, given = self.graph.place(self._params), list(args), [], 0
+        for name, argument in signature.parameters.items():
+            if name in ("p", "target"):
+                ordered.append(params)
+            elif argument.kind is argument.VAR_POSITIONAL:
+                ordered += [self.backend.from_numpy(map_leaves(np.asarray, value)) for value in rest]
+                rest = []
+            elif rest or name in kwargs:
+                ordered.append(self._argument(name, rest.pop(0) if rest else kwargs.pop(name)))
+            elif argument.default is not argument.empty:
+                ordered.append(argument.default)
+                continue
+            else:
+                raise ConfigError(f"{type(self.component).__name__}.{api} was called without {name!r}.")
+            given = len(ordered)
+        if rest or kwargs:
+            raise ConfigError(
+                f"{type(self.component).__name__}.{api}{signature} got {len(rest) + len(kwargs)} too many."
+            )
         if api not in self._compiled:
             self._compiled[api] = self.graph.function(api)
-        return self.backend.to_numpy(self._compiled[api](*ordered))
+        result = self._compiled[api](*ordered[:given])  # defaults at the end are the method's own business
+        return self.backend.to_numpy(opened(result))
 
     def check(self, api: str, args: Sequence[Any], expected: Tree, rtol: float = 1e-5, atol: float = 1e-6) -> Tree:
         """Call an API and compare its result with ``expected``, leaf by leaf; returns the result."""
@@ -124,15 +133,9 @@ class ComponentTest:
         method: Callable[..., Any] = getattr(self.component, api)
         return method
 
-    def _positional(self, names: list[str], args: tuple[Any, ...]) -> list[tuple[str, Any]]:
-        free = [name for name in names if name != "target"]
-        return list(zip(free + [free[-1]] * len(args) if free else [""] * len(args), args))
-
-    def _target(self) -> Tree:
-        return self.graph.place(self._params)
-
     def _argument(self, name: str, value: Any) -> Any:
-        return self.backend.from_numpy(_as_space(self.spaces[name], value) if name in self.spaces else value)
+        known = self.spaces.get(name)
+        return self.backend.from_numpy(map_leaves(np.asarray, value) if known is None else _as_space(known, value))
 
 
 def _lacking(component: Component, spaces: Mapping[str, Space]) -> dict[str, str]:
@@ -151,7 +154,9 @@ def _refuse_unused(component: Component, spaces: Mapping[str, Space]) -> None:
     known = {a for name in apis(component) for a in inspect.signature(getattr(component, name)).parameters}
     for name in spaces:
         if name not in known:
-            raise UnknownNameError("argument", name, known - {"p", "target"}, f"the spaces of {type(component).__name__}")
+            raise UnknownNameError(
+                "argument", name, known - {"p", "target"}, f"the spaces of {type(component).__name__}"
+            )
 
 
 def _shape(shapes: Mapping[str, tuple[int, ...]], path: str) -> str:

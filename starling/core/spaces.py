@@ -157,8 +157,11 @@ class Leaf(Space):
             return f"{here}shape {list(array.shape)} arrived, {expected} was expected"
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
             return f"{here}not every number is finite ({int((~np.isfinite(array)).sum())} of {array.size} are not)"
-        if array.size and (np.any(array < self.low) or np.any(array > self._inclusive_high)):
-            low, high = np.min(self.low), np.max(np.asarray(self._inclusive_high))
+        low, high = np.asarray(self.low), np.asarray(self._inclusive_high)
+        if np.issubdtype(array.dtype, np.floating):  # values are rounded to the dtype, so the bounds are too
+            low, high = low.astype(array.dtype), high.astype(array.dtype)
+        if array.size and (np.any(array < low) or np.any(array > high)):
+            low, high = np.min(low), np.max(high)
             return f"{here}values {array.min():g} … {array.max():g} arrived, {low:g} … {high:g} was expected"
         return None
 
@@ -196,7 +199,8 @@ class Int(Leaf):
         return int(np.max(np.asarray(self.high) - np.asarray(self.low)))
 
     def sample(self, rng: np.random.Generator, sizes: Sizes = ()) -> np.ndarray:
-        return rng.integers(self.low, self.high, self._full_shape(sizes)).astype(self.numpy_dtype)
+        low, high = np.asarray(self.low, np.int64), np.asarray(self.high, np.int64)
+        return rng.integers(low, high, self._full_shape(sizes)).astype(self.numpy_dtype)
 
 
 @dataclass(frozen=True, eq=False)

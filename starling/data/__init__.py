@@ -1,5 +1,7 @@
 """The data plane: adders write experience, tables keep it, learners draw from them."""
 
+from starling.data.checkpoints import Checkpointer
+from starling.data.frames import FramePool
 from starling.data.limiters import (
     Limiter,
     MinSize,
@@ -11,10 +13,14 @@ from starling.data.limiters import (
 from starling.data.nstep import NStepAdder, TransitionAdder, transition_signature
 from starling.data.sample import Beta, Sample
 from starling.data.selectors import Selector, prioritized
-from starling.data.table import Table
+from starling.data.sequences import EpisodeAdder, SequenceAdder, sequence_signature
+from starling.data.table import Table, queue, stack
 
 __all__ = [
     "Beta",
+    "Checkpointer",
+    "EpisodeAdder",
+    "FramePool",
     "Limiter",
     "MinSize",
     "NStepAdder",
@@ -23,9 +29,13 @@ __all__ = [
     "Sample",
     "SamplesPerInsert",
     "Selector",
+    "SequenceAdder",
     "Table",
     "TableClosedError",
     "TransitionAdder",
     "prioritized",
+    "queue",
+    "sequence_signature",
+    "stack",
     "transition_signature",
 ]

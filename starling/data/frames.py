@@ -23,6 +23,7 @@ from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Int, Leaf
 from starling.data.kernels import address, copy_bytes, fill_zero
 from starling.data.layout import human_bytes, refuse_if_too_large
+from starling.data.snapshots import Snapshot
 
 __all__ = ["FramePool"]
 
@@ -154,7 +155,8 @@ class FramePool:
         self.references = np.zeros(self.frames, np.int32)
         self.free = np.concatenate([[self.frames], np.arange(self.frames - 1, -1, -1)]).astype(np.int32)
         self.generation = np.zeros(self.frames, np.int32)
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        self._snapshot: Snapshot | None = None
         self._owners: list[Evicts] = []
 
     @staticmethod
@@ -198,24 +200,28 @@ class FramePool:
         ids = np.empty((n, self.depth), np.int32)
         for i in range(n):
             self._make_room(self.depth)
-            with self._lock:
+            with self.lock:
+                if self._snapshot is not None:
+                    top = 1 + int(self.free[COUNT])
+                    self._snapshot.before_write(self.free[top - self.depth : top])
                 _intern(self.data, self.references, self.generation, self.free, stacks[i], hints[i], ids[i])
         return ids
 
     def _make_room(self, needed: int) -> None:
         while self.free[COUNT] < needed:
-            if not any([owner.evict() for owner in self._owners]):
+            evicted = [owner.evict() for owner in self._owners]
+            if not any(evicted):
                 raise DataError(
                     f"all {self.frames} frames ({human_bytes(self.data.nbytes)}) are held by unfinished items and none "
                     "by a table; make the pool larger."
                 )
 
     def retain(self, ids: np.ndarray) -> None:
-        with self._lock:
+        with self.lock:
             _retain(self.references, ids.ravel())
 
     def release(self, ids: np.ndarray) -> None:
-        with self._lock:
+        with self.lock:
             _release(self.references, self.free, ids.ravel())
 
     def gather(self, column: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
@@ -227,9 +233,23 @@ class FramePool:
             width = self.data.shape[1] * self.data.itemsize
             _gather_whole(address(self.data), width, flat, slots, flat.shape[1], address(out))
 
+    def freeze(self) -> tuple[dict[str, np.ndarray], Snapshot]:
+        """The references, and a view of the frames as they are now; the lock is held by the caller."""
+        used = int(np.flatnonzero(self.references).max(initial=-1)) + 1
+        self._snapshot = Snapshot([self.data], used)
+        arrays = {"references": self.references, "free": self.free, "generation": self.generation}
+        return {name: array.copy() for name, array in arrays.items()}, self._snapshot
+
+    def thaw(self) -> None:
+        self._snapshot = None
+
+    def restore_frozen(self, state: Mapping[str, np.ndarray]) -> None:
+        """Continue from the first result of ``freeze``, the frames being there; the lock is held by the caller."""
+        self.references[:], self.free[:], self.generation[:] = state["references"], state["free"], state["generation"]
+
     def state(self) -> dict[str, Any]:
         """Frames and references, as a tree of arrays (copies)."""
-        with self._lock:
+        with self.lock:
             used = int(np.flatnonzero(self.references).max(initial=-1)) + 1
             return {"data": self.data[:used].copy(), "references": self.references.copy(), "free": self.free.copy()}
 
@@ -241,6 +261,6 @@ class FramePool:
                 f"the state is of {references.size} frames of {data.shape[1:]} numbers; this pool has {self.frames} of "
                 f"{self.data.shape[1:]}."
             )
-        with self._lock:
+        with self.lock:
             self.data[: data.shape[0]] = data
             self.references[:], self.free[:] = references, state["free"]

@@ -22,13 +22,24 @@ class Index:
     """Slots 0 … capacity − 1 under a sampler and a remover.
 
     First in, first out over slots in a circle needs no lists: while ``ring`` holds, slot = (number of the insert) %
-    capacity and the present items fill the slots from 0 on. Removing out of order gives that up for good.
+    capacity and the present items fill the slots from 0 on. Removing out of order gives that up for good. ``keys`` and
+    ``priorities`` are the caller's arrays, because they may lie among the items.
     """
 
-    def __init__(self, capacity: int, sampler: Selector, remover: Selector, max_times: int, ring: bool) -> None:
+    def __init__(
+        self,
+        keys: np.ndarray,
+        priorities: np.ndarray,
+        sampler: Selector,
+        remover: Selector,
+        max_times: int,
+        ring: bool,
+    ) -> None:
+        capacity = keys.size
         self.capacity, self.sampler, self.remover, self.max_times = capacity, sampler, remover, max_times
-        self.keys = -1 - np.arange(capacity, dtype=np.int64)
-        self.priorities = np.zeros(capacity)
+        self.keys, self.priorities = keys, priorities
+        keys[:] = -1 - np.arange(capacity, dtype=np.int64)
+        priorities[:] = 0.0
         self.times = np.zeros(capacity, np.int32)
         self.free = np.concatenate([[capacity, 0], np.arange(capacity - 1, -1, -1)]).astype(np.int64)
         self.sampling = SelectorState(sampler, capacity)
@@ -86,9 +97,7 @@ class Index:
         np.power(self.priorities[start:end], alpha, out=weights[:n])
         set_many(tree, levels, slots, weights, n, nodes)
 
-    def claim(
-        self, n: int, priorities: np.ndarray | float, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def claim(self, n: int, priorities: np.ndarray | float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Slots for ``n`` items, and which of them held another item until now. Both are scratch."""
         slots, weights, _, evicted, uniforms = self.scratch(n)
         weights[:n] = priorities
@@ -174,6 +183,40 @@ class Index:
     def numbers(self) -> dict[str, int]:
         """The numbers that make up the state, by name."""
         return {"size": self.size, "extent": self.extent, "evicted": self.evicted, "ring": int(self.ring)}
+
+    def compact(self) -> dict[str, np.ndarray]:
+        """Copies of the arrays from which all others follow: in the circle, the weights of the sum tree alone."""
+        if not self.ring:
+            return {name: array.copy() for name, array in self.arrays().items()}
+        if self.sampler.kind != PRIORITIZED:
+            return {}
+        start = int(self.sampling.levels[-2])
+        return {"weights": self.sampling.floats[start : start + self.extent].copy()}
+
+    def restore_compact(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, int], inserts: int) -> None:
+        """Continue from ``compact``. In the circle, priorities are computed back from the weights."""
+        if not numbers["ring"]:
+            self.restore(arrays, numbers)
+            return
+        self.size, self.extent = int(numbers["size"]), int(numbers["extent"])
+        self.evicted, self.ring = int(numbers["evicted"]), True
+        self.keys[:] = self.ring_keys(inserts)
+        self.sampling.ints[HEAD:] = np.tile(np.arange(self.capacity), 2)
+        self.sampling.ints[0] = self.size
+        if self.sampler.kind == PRIORITIZED:
+            weights, n = np.asarray(arrays["weights"], np.float64), self.extent
+            self.sampling.floats[:] = 0.0
+            set_many(self.sampling.floats, self.sampling.levels, np.arange(n), weights, n, np.empty(n, np.int64))
+            self.priorities[:n] = weights ** (1 / self.sampler.alpha) if self.sampler.alpha else 1.0
+
+    def ring_keys(self, inserts: int) -> np.ndarray:
+        """The key of each slot of a circle after so many inserts."""
+        slots = np.arange(self.capacity, dtype=np.int64)
+        if inserts == 0:
+            return -1 - slots
+        last = inserts - 1  # the number of the newest item; a slot's newest is at most one circle older
+        newest = last - (last - slots) % self.capacity
+        return np.where(newest >= 0, newest + self.capacity, -1 - slots)
 
     def restore(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, int]) -> None:
         for name, array in self.arrays().items():

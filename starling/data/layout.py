@@ -1,7 +1,8 @@
 """Where a table's bytes go: columns laid out from a signature, and their size known before anything is allocated.
 
-Leaves of at most ``PACKED`` bytes share one record per item, so that fetching a transition misses the cache once and
-not once a leaf; larger leaves have an array each. Either way a column is an ordinary array view [capacity, *shape].
+Leaves of at most ``PACKED`` bytes share one record per item with the item's key and priority, so that fetching a
+transition misses the cache once and not once a leaf; larger leaves have an array each. Either way a column is an
+ordinary array view [capacity, *shape].
 """
 
 from __future__ import annotations
@@ -19,9 +20,27 @@ from starling.core.spaces import Dict, Leaf, Space
 if TYPE_CHECKING:
     from starling.data.frames import FramePool
 
-__all__ = ["Columns", "available_memory", "flatten_items", "human_bytes", "rebuild", "refuse_if_too_large"]
+__all__ = [
+    "Columns",
+    "aligned_zeros",
+    "available_memory",
+    "flatten_items",
+    "human_bytes",
+    "rebuild",
+    "refuse_if_too_large",
+]
 
 PACKED = 256
+CACHE_LINE = 64
+HEADER = np.dtype([("key", np.int64), ("priority", np.float64)])
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """Zeros that start at a cache line."""
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    block = np.zeros(size + CACHE_LINE, np.uint8)
+    start = -block.__array_interface__["data"][0] % CACHE_LINE
+    return block[start : start + size].view(dtype).reshape(shape)
 
 
 def human_bytes(n: float) -> str:
@@ -129,14 +148,20 @@ class Columns:
         """Reserve the arrays: in memory, or as files of ``directory`` that the system pages in and out."""
         packed = [i for i, width in enumerate(self.widths) if width <= PACKED]
         packed.sort(key=lambda i: -self.dtypes[i].itemsize)  # wide types first keeps every leaf aligned
-        offsets, stride = {}, 0
+        header = 0 if self.directory else HEADER.itemsize  # keys stay in memory where the items do not
+        offsets, stride = {}, header
         for i in packed:
             offsets[i] = stride
             stride += self.widths[i]
         stride = 8 * -(-stride // 8)
-        records = self._reserve("records", (self.capacity, stride), np.dtype(np.uint8)) if stride else None
+        records = self._reserve("records", (self.capacity, stride), np.dtype(np.uint8))
+        if header:
+            self.keys = np.ndarray(self.capacity, np.int64, records.data, 0, strides=(stride,))
+            self.priorities = np.ndarray(self.capacity, np.float64, records.data, 8, strides=(stride,))
+        else:
+            self.keys, self.priorities = np.zeros(self.capacity, np.int64), np.zeros(self.capacity)
         for i, (shape, dtype) in enumerate(zip(self.shapes, self.dtypes)):
-            if i not in offsets or records is None:
+            if i not in offsets:
                 self.arrays.append(self._reserve(f"leaf{i}", (self.capacity, *shape), dtype))
                 continue
             inner = np.empty(shape, dtype).strides
@@ -146,7 +171,7 @@ class Columns:
 
     def _reserve(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         if self.directory is None or 0 in shape:
-            block = np.zeros(shape, dtype)
+            block = aligned_zeros(shape, dtype)
         else:
             self.directory.mkdir(parents=True, exist_ok=True)
             block = np.memmap(self.directory / f"{name}.bin", dtype, "w+", shape=shape)

@@ -7,32 +7,29 @@ truncated episode keeps its discount and has its true final observation as ``nex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from starling.core.errors import ConfigError, DataError
-from starling.core.spaces import Dict, Float, Int, Leaf, Space
-from starling.data.frames import FramePool
-from starling.data.layout import flatten_items, rebuild
+from starling.core.spaces import Dict, Float, Leaf, Space
+from starling.data.steps import (
+    ORIGIN,
+    ORIGIN_SPACE,
+    Inputs,
+    Leaves,
+    Origins,
+    Priority,
+    Sink,
+    deliver,
+    shared_observations,
+)
 
-__all__ = ["NStepAdder", "Priority", "Sink", "TransitionAdder", "transition_signature"]
+__all__ = ["NStepAdder", "TransitionAdder", "transition_signature"]
 
-ORIGIN = "origin"  # weight version, actor, number of the step
-Priority = Callable[[Any], np.ndarray]
-
-
-class Sink(Protocol):
-    """Where items go: a table here, or the writer of one elsewhere."""
-
-    signature: Dict
-    shared: Mapping[str, FramePool]
-
-    def insert_leaves(
-        self, leaves: list[np.ndarray], n: int, priorities: Any = None, timeout: float | None = None
-    ) -> Any: ...
+OWN = ("obs", "action", "reward", "discount", "next_obs", ORIGIN)
 
 
 def transition_signature(obs: Space, action: Space, origin: bool = False, **extras: Space) -> Dict:
@@ -41,7 +38,7 @@ def transition_signature(obs: Space, action: Space, origin: bool = False, **extr
     ``origin`` adds three integers to each item: the version of the weights that acted, the actor, and the number of
     the step among all that actor's steps.
     """
-    tail = {ORIGIN: Int((3,), -1, 2**62, "int64")} if origin else {}
+    tail = {ORIGIN: ORIGIN_SPACE} if origin else {}
     steps = {"obs": obs, "action": action, "reward": Float(()), "discount": Float(()), "next_obs": obs}
     return Dict({**steps, **extras, **tail})
 
@@ -120,9 +117,7 @@ class NStepAdder:
             raise ConfigError(f"gamma={gamma}; a discount factor lies between 0 and 1.")
         self._sinks: list[Sink] = list(sinks) if isinstance(sinks, Sequence) else [sinks]
         self.signature = self._sinks[0].signature
-        self.num_envs, self.n, self.gamma, self.actor = num_envs, n, gamma, actor
-        self.version = 0
-        self.steps = 0
+        self.num_envs, self.n, self.gamma = num_envs, n, gamma
         self._priority = priority
         spaces = self.signature.spaces
         missing = {"obs", "action", "reward", "discount", "next_obs"} - set(spaces)
@@ -131,16 +126,17 @@ class NStepAdder:
                 f"the tables' signatures are {[sorted(s.signature.spaces) for s in self._sinks]}; an n-step adder "
                 "needs the same in each, with obs, action, reward, discount and next_obs: see transition_signature."
             )
-        self._extra_names = [k for k in spaces if k not in ("obs", "action", "reward", "discount", "next_obs", ORIGIN)]
-        self._origin = np.zeros((num_envs, 3), np.int64) if ORIGIN in spaces else None
-        self._spaces = {k: spaces[k] for k in ("obs", "action", *self._extra_names)}
-        self._expected = {k: _expectations(space, num_envs) for k, space in self._spaces.items()}
+        self._extra_names = [k for k in spaces if k not in OWN]
+        self._origins = Origins(num_envs, actor) if ORIGIN in spaces else None
+        taken = {k: spaces[k] for k in ("obs", "action", *self._extra_names)}
+        self._inputs = Inputs(taken, num_envs, self._sinks[0].shared)
+        self._sharing = shared_observations(self._sinks, spaces["obs"], num_envs, n + 1)
+        kept: dict[str, list[Leaf]] = dict(self._inputs.kept)
+        if self._origins:
+            kept[ORIGIN] = [ORIGIN_SPACE]
         self._pending = {
-            k: [np.zeros((num_envs, n, *shape[1:]), dtype) for shape, dtype in expected]
-            for k, expected in self._expected.items()
+            k: [np.zeros((num_envs, n, *leaf.shape), leaf.numpy_dtype) for leaf in leaves] for k, leaves in kept.items()
         }
-        if self._origin is not None:
-            self._pending[ORIGIN] = [np.zeros((num_envs, n, 3), np.int64)]
         self._count = np.zeros(num_envs, np.int64)
         self._head = np.zeros(num_envs, np.int64)
         self._rewards = np.zeros((num_envs, n))
@@ -150,6 +146,16 @@ class NStepAdder:
         self._env, self._at = (np.empty(num_envs * n, np.int64) for _ in range(2))
         self._total, self._discount = (np.empty(num_envs * n, np.float32) for _ in range(2))
         self._ended = np.empty(num_envs * n, np.bool_)
+
+    @property
+    def version(self) -> int:
+        """The version of the weights that now act; set it where the extras bring none."""
+        return self._origins.version if self._origins else 0
+
+    @version.setter
+    def version(self, version: int) -> None:
+        if self._origins:
+            self._origins.version = version
 
     def add(
         self,
@@ -164,15 +170,14 @@ class NStepAdder:
         valid: np.ndarray | None = None,
     ) -> int:
         """Take one vector step; returns how many items it completed."""
-        given = {"obs": self._leaves("obs", obs), "action": self._leaves("action", action)}
+        read = self._inputs.leaves
+        now, after = read("obs", obs), read("obs", next_obs)
+        finals = None if final_obs is None else read("obs", final_obs)
+        given = {"action": read("action", action)}
         for name in self._extra_names:
             if extras is None or name not in extras:
                 raise DataError(f"extras {sorted(extras or ())} arrived, {self._extra_names} was expected.")
-            given[name] = self._leaves(name, extras[name])
-        following = self._leaves("obs", next_obs)
-        finals = None if final_obs is None else self._leaves("obs", final_obs)
-        if self._origin is not None:
-            given[ORIGIN] = [self._number_steps(extras, valid)]
+            given[name] = read(name, extras[name])
         items, ends = _plan(
             self._count, self._head, self._rewards, reward, terminated, truncated,
             self._all if valid is None else valid, finals is not None, self._powers,
@@ -180,6 +185,11 @@ class NStepAdder:
         )  # fmt: skip
         if items < 0:
             raise DataError("an episode ended and no final_obs arrived; bootstrapping needs the true successor.")
+        if self._sharing is not None:
+            now, after, finals = self._sharing.intern(now, after, finals, (terminated | truncated) & (self._push >= 0))
+        given["obs"] = now
+        if self._origins is not None:
+            given[ORIGIN] = [self._origins.number(extras, valid)]
         if self.n > 1:
             self._store(given)
         if not items:
@@ -187,38 +197,12 @@ class NStepAdder:
         env = self._env[:items]
         straight = items == self.num_envs and self.n == 1  # each row is its own item: nothing to rearrange
         parts = given if straight else self._complete(given, env, items)
-        parts["next_obs"] = self._successors(following, finals, env, items, ends)
+        parts["next_obs"] = self._successors(after, finals, env, items, ends)
         parts["reward"], parts["discount"] = [self._total[:items]], [self._discount[:items]]
-        leaves = [leaf for name in self.signature.spaces for leaf in parts[name]]
-        priorities = None if self._priority is None else self._priority(self._tree(parts))
-        for sink in self._sinks:
-            sink.insert_leaves(leaves, items, priorities)
+        deliver(self._sinks, parts, items, self.signature, self._priority)
         return items
 
-    def _leaves(self, name: str, value: Any) -> list[np.ndarray]:
-        """The leaves of one input, checked against its space."""
-        expected = self._expected[name]
-        plain = type(value) is np.ndarray and isinstance(self._spaces[name], Leaf)
-        leaves = [value] if plain else flatten_items(self._spaces[name], value)
-        for leaf, (shape, dtype) in zip(leaves, expected):
-            if leaf.shape != shape or leaf.dtype != dtype:
-                raise DataError(f"{name} {leaf.dtype}{list(leaf.shape)} arrived, {dtype}{list(shape)} was expected.")
-        return leaves
-
-    def _number_steps(self, extras: Any, valid: np.ndarray | None) -> np.ndarray:
-        origin = self._origin
-        assert origin is not None
-        origin[:, 0] = extras["version"] if extras and "version" in extras else self.version
-        origin[:, 1] = self.actor
-        if valid is None:
-            origin[:, 2] = np.arange(self.steps, self.steps + self.num_envs)
-            self.steps += self.num_envs
-        else:
-            origin[:, 2] = self.steps + np.cumsum(valid) - 1
-            self.steps += int(valid.sum())
-        return origin
-
-    def _store(self, given: dict[str, list[np.ndarray]]) -> None:
+    def _store(self, given: dict[str, Leaves]) -> None:
         """Keep the step among the pending ones."""
         if self.num_envs == 1:
             place = self._push[0]
@@ -233,7 +217,7 @@ class NStepAdder:
             for pending, leaf in zip(self._pending[name], leaves):
                 pending[rows, places] = leaf[rows]
 
-    def _complete(self, given: dict[str, list[np.ndarray]], env: np.ndarray, items: int) -> dict[str, list[np.ndarray]]:
+    def _complete(self, given: dict[str, Leaves], env: np.ndarray, items: int) -> dict[str, Leaves]:
         """The first step of each complete item."""
         if self.n == 1:
             return {name: [leaf[env] for leaf in leaves] for name, leaves in given.items()}
@@ -243,9 +227,7 @@ class NStepAdder:
         at = self._at[:items]
         return {name: [leaf[env, at] for leaf in self._pending[name]] for name in given}
 
-    def _successors(
-        self, following: list[np.ndarray], finals: list[np.ndarray] | None, env: np.ndarray, items: int, ends: int
-    ) -> list[np.ndarray]:
+    def _successors(self, following: Leaves, finals: Leaves | None, env: np.ndarray, items: int, ends: int) -> Leaves:
         """What followed each item: the next observation, or the final one where the episode ended."""
         if finals is None or not ends:
             return following if items == self.num_envs else [leaf[env] for leaf in following]
@@ -257,9 +239,6 @@ class NStepAdder:
             row[ended] = final[env[ended]]
         return rows
 
-    def _tree(self, parts: dict[str, list[np.ndarray]]) -> dict[str, Any]:
-        return {name: rebuild(space, list(parts[name])) for name, space in self.signature.spaces.items()}
-
     def state(self) -> dict[str, Any]:
         """Pending steps and counters, as a tree of arrays and numbers (copies)."""
         return {
@@ -267,8 +246,9 @@ class NStepAdder:
             "head": self._head.copy(),
             "rewards": self._rewards.copy(),
             "pending": {k: {str(i): leaf.copy() for i, leaf in enumerate(v)} for k, v in self._pending.items()},
-            "steps": self.steps,
+            "steps": self._origins.steps if self._origins else 0,
             "version": self.version,
+            "shared": self._sharing.state() if self._sharing else {},
         }
 
     def restore(self, state: Any) -> None:
@@ -283,7 +263,10 @@ class NStepAdder:
         for name, leaves in self._pending.items():
             for i, leaf in enumerate(leaves):
                 leaf[...] = state["pending"][name][str(i)]
-        self.steps, self.version = int(state["steps"]), int(state["version"])
+        if self._origins:
+            self._origins.steps, self._origins.version = int(state["steps"]), int(state["version"])
+        if self._sharing:
+            self._sharing.restore(state["shared"])
 
 
 def TransitionAdder(
@@ -296,7 +279,3 @@ def TransitionAdder(
 ) -> NStepAdder:
     """One-step transitions: an n-step adder with n = 1."""
     return NStepAdder(sinks, num_envs, 1, gamma, priority=priority, actor=actor)
-
-
-def _expectations(space: Space, num_envs: int) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-    return [((num_envs, *leaf.shape), leaf.numpy_dtype) for _, leaf in space.items()]

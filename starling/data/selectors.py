@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from starling.core.errors import ConfigError, UnknownNameError
+from starling.data.layout import aligned_zeros
 from starling.data.sumtree import draw_many, leaf_weight, set_one, total_weight, tree_levels, tree_size
 
 __all__ = [
@@ -102,7 +103,7 @@ class SelectorState:
         self.selector = selector
         self.levels = tree_levels(capacity if selector.kind == PRIORITIZED else 1)
         sizes = {PRIORITIZED: tree_size(capacity), MAX_HEAP: capacity, MIN_HEAP: capacity}
-        self.floats = np.zeros(sizes.get(selector.kind, 0))
+        self.floats = aligned_zeros((sizes.get(selector.kind, 0),), np.dtype(np.float64))
         self.ints = np.full(HEAD + 2 * capacity, -1, np.int64)
         if selector.kind not in (FIFO, LIFO):
             self.ints[0] = 0

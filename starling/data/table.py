@@ -28,6 +28,7 @@ from starling.data.layout import Columns, refuse_if_too_large
 from starling.data.limiters import Limiter, MinSize, Queue
 from starling.data.sample import Beta, Sample, make_sample
 from starling.data.selectors import LARGEST_WEIGHT, PRIORITIZED, Selector, as_selector
+from starling.data.snapshots import Snapshot
 
 __all__ = ["Table", "queue", "stack"]
 
@@ -78,11 +79,14 @@ class Table:
             "Lower the capacity, store frames once with shared=…, or spill to disk with directory=….",
         )
         self.columns.allocate()
-        self.index = Index(self.capacity, self.sampler, self.remover, max_times_sampled, ring=not self.shared)
+        self.index = Index(
+            self.columns.keys, self.columns.priorities, self.sampler, self.remover, max_times_sampled, not self.shared
+        )
         self.gate = Gate(name, self.capacity, limiter or MinSize(1), self.index.draws_left)
         self._rng = stream(seed, "table", name)
         self._largest_priority = 1.0
         self._ignored_updates = 0
+        self._snapshot: Snapshot | None = None
         self._buffers: dict[int, list[Sample]] = {}
         self._turn = 0
         for pool in {id(pool): pool for pool in self.shared.values()}.values():
@@ -158,6 +162,9 @@ class Table:
             head = self._insert_run([leaf[:first] for leaf in leaves], number, first, one)
             tail = self._insert_run([leaf[first:] for leaf in leaves], number + first, n - first, two)
             return np.concatenate([head, tail])
+        if self._snapshot is not None:
+            start = number % self.capacity
+            self._snapshot.before_write(np.arange(start, start + n))
         start = self.index.claim_run(number, n, new)
         if n == 1:
             for column, leaf in zip(self.columns.arrays, leaves):
@@ -172,6 +179,8 @@ class Table:
         if self.shared:
             self.columns.retain(leaves)
             self.columns.release_rows(slots[evicted])
+        if self._snapshot is not None:
+            self._snapshot.before_write(slots)
         for column, leaf in zip(self.columns.arrays, leaves):
             column[slots] = leaf
         return self.index.keys[slots]
@@ -319,24 +328,35 @@ class Table:
             "ignored_updates": self._ignored_updates,
         }
 
-    def small_state(self) -> dict[str, Any]:
-        """The state without the items' contents (copies); the lock is held by the caller."""
+    def _numbers_state(self) -> dict[str, Any]:
+        generator = generator_state(self._rng)
         return {
-            "index": {name: array.copy() for name, array in self.index.arrays().items()},
             "counters": self.counters(),
             "largest_priority": self._largest_priority,
-            "generator": generator_state(self._rng),
+            "generator": {**generator, "position": np.array(generator["position"], np.int64)},
         }
+
+    def freeze(self) -> tuple[dict[str, Any], Snapshot]:
+        """The state without the contents, and a view of the contents as they are now; the lock is held by the caller.
+
+        Other threads go on inserting; ``thaw`` when the view has been read.
+        """
+        self._snapshot = Snapshot(self.columns.arrays, self.index.extent)
+        return {**self._numbers_state(), "index": self.index.compact()}, self._snapshot
+
+    def thaw(self) -> None:
+        self._snapshot = None
 
     def state(self) -> dict[str, Any]:
         """Everything that determines the table's further behaviour, as a tree of arrays and numbers (copies)."""
         with self.gate.lock:
             used = slice(0, self.index.extent)
             columns = {p: a[used].copy() for p, a in zip(self.columns.paths, self.columns.arrays)}
-            pools = {path: pool.state() for path, pool in self._distinct_pools().items()}
-            return {**self.small_state(), "columns": columns, "pools": pools}
+            pools = {path: pool.state() for path, pool in self.distinct_pools().items()}
+            index = {name: array.copy() for name, array in self.index.arrays().items()}
+            return {**self._numbers_state(), "index": index, "columns": columns, "pools": pools}
 
-    def _distinct_pools(self) -> dict[str, FramePool]:
+    def distinct_pools(self) -> dict[str, FramePool]:
         """Each pool once, under the first of its leaves."""
         distinct: dict[int, str] = {}
         for path, pool in sorted(self.shared.items()):
@@ -363,20 +383,24 @@ class Table:
         with self.gate.lock:
             for path, column in zip(self.columns.paths, self.columns.arrays):
                 column[: counters["extent"]] = columns[path]
-            for path, pool in self._distinct_pools().items():
+            for path, pool in self.distinct_pools().items():
                 pool.restore(state["pools"][path])
-            self.restore_small(index, counters, float(state["largest_priority"]), state["generator"])
+            self.index.restore(index, counters)
+            self._restore_numbers(state, counters)
 
-    def restore_small(
-        self, index: Mapping[str, np.ndarray], counters: Mapping[str, int], largest: float, generator: dict[str, Any]
-    ) -> None:
-        """Restore all but the contents; the lock is held by the caller."""
-        self.index.restore(index, counters)
+    def restore_frozen(self, state: Mapping[str, Any]) -> None:
+        """Continue from the first result of ``freeze``, the contents being there; the lock is held by the caller."""
+        counters = {k: int(v) for k, v in state["counters"].items()}
+        self.index.restore_compact(state["index"], counters, counters["inserts"])
+        self._restore_numbers(state, counters)
+
+    def _restore_numbers(self, state: Mapping[str, Any], counters: Mapping[str, int]) -> None:
         counts = self.gate.counts
         counts.size, counts.inserts, counts.samples = counters["size"], counters["inserts"], counters["samples"]
         counts.largest_insert, counts.largest_sample = counters["largest_insert"], counters["largest_sample"]
-        self._ignored_updates, self._largest_priority = counters["ignored_updates"], largest
-        restore_generator(self._rng, generator)
+        self._ignored_updates = counters["ignored_updates"]
+        self._largest_priority = float(state["largest_priority"])
+        restore_generator(self._rng, state["generator"])
         self.gate.inserted()
         self.gate.drawn()
 

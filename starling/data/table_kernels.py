@@ -128,7 +128,9 @@ def sample_many(  # type: ignore[no-untyped-def]
         times[slot] += 1
         free[DRAWS] += 1
         if times[slot] >= max_times:
-            release_slot(slot, keys, times, free, s_kind, s_ints, s_floats, s_levels, r_kind, r_ints, r_floats, r_levels)
+            release_slot(
+                slot, keys, times, free, s_kind, s_ints, s_floats, s_levels, r_kind, r_ints, r_floats, r_levels
+            )
             removed += 1
     return removed
 

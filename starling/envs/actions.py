@@ -29,15 +29,15 @@ class ActionCodec:
         self._plain = isinstance(space, gym.spaces.Discrete) and int(space.start) == 0
 
     def accept(self, action: Any) -> Tree:
-        """``action``, checked, and copied where environments could scribble on it."""
+        """``action``, checked; environments never get it itself, so they cannot scribble on it."""
+        if type(action) is np.ndarray and action.dtype is self._dtype and action.shape == self._shape:
+            return action
         if self._leaf is None:
             return self._accept_tree(self.space, action)
-        array = np.asarray(action) if self._plain else np.array(action)
+        array = np.asarray(action)
         if array.shape != self._shape:
             raise SpaceError(f"actions of shape {list(array.shape)} arrived, {list(self._shape)} was expected")
-        if array.dtype != self._dtype and not (self._plain and array.dtype.kind in "iu"):
-            array = _cast(array, self._leaf)
-        return array
+        return _cast(array, self._leaf)
 
     def _accept_tree(self, space: Space, action: Any) -> Tree:
         try:
@@ -76,6 +76,7 @@ def _cast(array: np.ndarray, leaf: Leaf) -> np.ndarray:
 
 
 def _outward(space: gym.Space[Any], action: Tree) -> Any:
+    """A copy of ``action`` with gymnasium's types and offsets."""
     if isinstance(space, gym.spaces.Dict):
         return {key: _outward(child, action[key]) for key, child in space.spaces.items()}
     if isinstance(space, gym.spaces.Tuple):
@@ -99,52 +100,52 @@ def _rows(space: gym.Space[Any], action: Any, count: int) -> list[Any]:
 class ActionLog:
     """The batches of actions since the oldest running episode began.
 
-    One row is written per step, whatever B is; the log is shifted when it is full, and doubled when shifting frees
-    too little. Past ``limit`` steps the older half is forgotten: an episode that began in it can no longer be replayed.
+    A batch is kept as its bytes: the cheapest copy there is, made once per step whatever B is. What no running episode
+    needs is dropped now and then. Past ``limit`` steps the older half is forgotten: an episode that began in it can no
+    longer be replayed.
     """
 
     def __init__(self, space: Space, count: int, limit: int = 100_000) -> None:
         self._space, self._count, self._limit = space, count, limit
+        self._leaves = [leaf for _, leaf in space.items()]
         self._single = isinstance(space, Leaf)
         self.clear(0)
 
-    def clear(self, step: int, capacity: int = 1024) -> None:
+    def clear(self, step: int) -> None:
         """Forget everything; the next action is that of ``step``."""
-        self._first, self._size, self._capacity = step, 0, capacity
-        ranked = self._space.ranked(batch=True, time=True)
-        self._leaves = [np.zeros((capacity, self._count, *s.shape), s.numpy_dtype) for _, s in ranked.items()]
+        self._first = step
+        self._rows: list[bytes] = []
+        self._full = 1024  # rows at which to look for some to drop
 
     def append(self, action: Tree, oldest: int) -> None:
-        """Write one batch of actions; ``oldest`` is the step at which the oldest running episode began."""
-        if self._size == self._capacity:
+        """Keep one batch of actions; ``oldest`` is the step at which the oldest running episode began."""
+        self._rows.append(action.tobytes() if self._single else _joined(trees.leaves(action)))
+        if len(self._rows) >= self._full:
             self._make_room(oldest)
-        if self._single:
-            self._leaves[0][self._size] = action
-        else:
-            for rows, leaf in zip(self._leaves, trees.leaves(action)):
-                rows[self._size] = leaf
-        self._size += 1
 
     def _make_room(self, oldest: int) -> None:
         drop = max(oldest - self._first, 0)
-        if self._size - drop > self._capacity // 2:
-            if self._capacity >= self._limit:
-                drop = max(drop, self._size // 2)
-            else:
-                self._capacity *= 2
-        kept = self._size - drop
-        for i, rows in enumerate(self._leaves):
-            grown = np.zeros((self._capacity, *rows.shape[1:]), rows.dtype)
-            grown[:kept] = rows[drop : self._size]
-            self._leaves[i] = grown
-        self._first, self._size = self._first + drop, kept
+        if len(self._rows) - drop >= self._limit:
+            drop = len(self._rows) // 2
+        del self._rows[:drop]
+        self._first += drop
+        self._full = min(max(1024, 2 * len(self._rows)), self._limit)
 
     def since(self, step: int, env: int) -> Tree | None:
         """The actions [T, …] of one environment from ``step`` on, or None where they are forgotten."""
         if step < self._first:
             return None
-        part = slice(step - self._first, self._size)
-        return self._tree([rows[part, env].copy() for rows in self._leaves])
+        rows = self._rows[step - self._first :]
+        table = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), self._count * self._space.nbytes)
+        found, offset = [], 0
+        for leaf in self._leaves:
+            size = leaf.size * leaf.numpy_dtype.itemsize
+            start = offset + env * size
+            column = np.ascontiguousarray(table[:, start : start + size]).view(leaf.numpy_dtype)
+            found.append(column.reshape(len(rows), *leaf.shape))
+            offset += self._count * size
+        it = iter(found)
+        return trees.map_leaves(lambda _: next(it), self.nothing())
 
     def nothing(self) -> Tree:
         """The actions [0, …] of an episode that has only begun."""
@@ -154,12 +155,13 @@ class ActionLog:
         """Fill the log with the actions of the running episodes, all of which end at step ``now``."""
         columns = [trees.leaves(actions) for actions in episodes]
         longest = max(len(column[0]) for column in columns)
-        self.clear(now - longest, max(1024, 2 * longest))
+        batches = [np.zeros((longest, self._count, *leaf.shape), leaf.numpy_dtype) for leaf in self._leaves]
         for env, column in enumerate(columns):
-            for rows, leaf in zip(self._leaves, column):
-                rows[longest - len(leaf) : longest, env] = leaf
-        self._size = longest
+            for batch, part in zip(batches, column, strict=True):
+                batch[longest - len(part) :, env] = part
+        self.clear(now - longest)
+        self._rows = [_joined([batch[t] for batch in batches]) for t in range(longest)]
 
-    def _tree(self, leaves: list[np.ndarray]) -> Tree:
-        it = iter(leaves)
-        return trees.map_leaves(lambda _: next(it), self.nothing())
+
+def _joined(arrays: list[np.ndarray]) -> bytes:
+    return b"".join([array.tobytes() for array in arrays])

@@ -9,7 +9,9 @@ import numpy as np
 
 from starling.envs.observations import Codec, Unfit
 
-__all__ = ["Place", "describe_misfit", "first_misfit"]
+__all__ = ["LARGEST", "Place", "describe_misfit", "first_misfit"]
+
+LARGEST = float(np.finfo(np.float32).max)  # rewards are carried as float32
 
 
 class Place(NamedTuple):
@@ -44,7 +46,7 @@ def first_misfit(codec: Codec, observations: list[Any], rewards: list[Any]) -> t
     for i, (observation, reward) in enumerate(zip(observations, rewards)):
         try:
             codec.stack([observation])
-            if np.ndim(reward) or not math.isfinite(reward):
+            if np.ndim(reward) or not math.isfinite(reward) or abs(reward) > LARGEST:
                 raise Unfit(f"the reward {reward!r:.60} arrived, one finite number was expected")
         except (ValueError, TypeError) as reason:
             return i, reason

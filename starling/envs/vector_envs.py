@@ -130,9 +130,10 @@ class VectorEnvs(Envs):
                 f"keys {sorted(infos)} arrived."
             )
         final = map_leaves(np.copy, obs)
-        masks = infos.get("final_info", {}).get(ACTION_MASK)
+        final_info = infos.get("final_info")
+        masks = final_info.get(ACTION_MASK) if isinstance(final_info, dict) else None
         for i in np.flatnonzero(ended).tolist():
-            row = infos["final_obs"][i]
+            row = _row(infos["final_obs"], i)
             if isinstance(self._codec, MaskedCodec):
                 # Where the last mask is not told, every action may be legal.
                 row = (row, {ACTION_MASK: np.ones(self._codec.mask.shape, np.bool_) if masks is None else masks[i]})
@@ -176,3 +177,10 @@ class VectorEnvs(Envs):
 
     def close(self) -> None:
         self._env.close()
+
+
+def _row(final_obs: Any, i: int) -> Any:
+    """Row i of final observations, which come as an array of rows or as a tree of batches."""
+    if isinstance(final_obs, (dict, tuple)):
+        return map_leaves(lambda batch: batch[i], final_obs)
+    return final_obs[i]

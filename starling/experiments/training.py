@@ -15,7 +15,7 @@ from starling.backends import available, get_backend
 from starling.components.assembly import Assembly, assemble
 from starling.components.build import Graph, build
 from starling.core.spaces import Space
-from starling.core.trees import Tree
+from starling.core.trees import Tree, map_leaves
 from starling.data import MinSize, Table, transition_signature
 from starling.envs import Envs, make
 from starling.experiments.config import Run
@@ -116,8 +116,13 @@ class Training:
         assert self.table is not None
         if len(self.table) < plan.min_size:
             return
-        for _ in range(plan.updates):
-            self.learner.update(self.table.sample(plan.batch_size).data, plan.batch_size)
+        rows, times = plan.batch_size, plan.updates
+        batch = self.table.sample(rows * times).data
+        if times == 1:
+            self.learner.update(batch, rows)
+        else:
+            stacked = map_leaves(lambda x: x.reshape(times, rows, *x.shape[1:]), batch)
+            self.learner.update_often(stacked, rows, times)
         self._send_weights()
 
     def _send_weights(self) -> None:

@@ -116,11 +116,11 @@ class Categorical(Distribution):
         cumulative = xp.cumulative_sum(xp.exp(shifted), axis=-1)  # [..., A], not normalised
         total = cumulative[..., -1]  # [...]
         below = cumulative[..., :-1] <= (noise * total)[..., None]  # [..., A-1]
-        action = xp.sum(below, axis=-1, dtype=xp.int32)
+        action = xp.sum(xp.astype(below, xp.int32), axis=-1, dtype=xp.int32)
         if self.mask is not None:
             # A sum in another order may differ in its last bit and let the draw fall past the last possible action.
             likeliest = xp.astype(xp.argmax(shifted, axis=-1), xp.int32)
-            action = xp.where(xp.take_along(self.mask, action), action, likeliest)
+            action = xp.where(xp.take_along(shifted, action) > 0.5 * MASKED, action, likeliest)
         return action, shifted, total
 
 

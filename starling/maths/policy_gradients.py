@@ -6,6 +6,7 @@ through advantages, old log-probabilities or targets.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from starling.backends import ops
@@ -100,5 +101,6 @@ def entropy_coefficient_loss(log_temperature: Any, log_prob: Any, target_entropy
 def advantage_weighted_loss(log_prob: Any, advantage: Any, temperature: float = 1.0, max_weight: float = 20.0) -> Any:
     """−min(exp(A / temperature), max_weight) · log π(a): imitate the actions that did well."""
     xp = ops(log_prob)
-    weight = xp.minimum(xp.exp(xp.stop_gradient(advantage) / temperature), max_weight)  # [B]
+    # The bound goes on the exponent, so that nothing overflows.
+    weight = xp.exp(xp.minimum(xp.stop_gradient(advantage) / temperature, math.log(max_weight)))  # [B]
     return -weight * log_prob  # [B]

@@ -12,7 +12,7 @@ from typing import Any
 
 from starling.backends import ops
 
-__all__ = ["discounted_returns", "gae", "lambda_returns", "linear_recurrence", "n_step_returns"]
+__all__ = ["discounted_returns", "gae", "kept", "lambda_returns", "linear_recurrence", "n_step_returns"]
 
 
 def linear_recurrence(addend_t: Any, factor_t: Any, last: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ class Learner:
         self.version = 0
         self._state = self.algorithm.init(graph.parameters())
         self._update = graph.function("update", donate=(0,), summaries=summaries)
+        self._update_often = graph.function("update_often", donate=(0,), summaries=summaries)
         self._summarised = bool(summaries)
         self._rng = stream(seed, "learner", "draws")
         self._metrics: Tree = {}
@@ -33,11 +34,19 @@ class Learner:
 
     def update(self, batch: Tree, rows: int) -> None:
         """Learn from one batch of ``rows`` steps."""
-        result = self._update(self._state, batch, self.algorithm.draws(self._rng, rows))
+        self._learn(self._update, batch, self.algorithm.draws(self._rng, rows), 1)
+
+    def update_often(self, batches: Tree, rows: int, times: int) -> None:
+        """Learn from ``times`` batches of ``rows`` steps, stacked along the first axis, in one call."""
+        draws = [self.algorithm.draws(self._rng, rows) for _ in range(times)]
+        self._learn(self._update_often, batches, map_leaves(lambda *each: np.stack(each), *draws), times)
+
+    def _learn(self, update: Callable[..., Any], batch: Tree, draws: Tree, times: int) -> None:
+        result = update(self._state, batch, draws)
         if self._summarised:
             result, self.recorded = result
         self._state, self._metrics = result
-        self.version += 1
+        self.version += times
 
     def weights(self) -> Params:
         """The parameters as NumPy arrays of their own."""

@@ -1,0 +1,201 @@
+"""Components by name: what a configuration file may say instead of Python.
+
+    from_spec({"type": "mlp", "sizes": [64, 64]})
+    from_spec("networks/torso.yaml")                          # or a string of JSON
+    from_spec({"type": "my_package.nets:MyTorso", "width": 3})
+
+Fields that are components are specs in their turn, lists become tuples, and a plain number stands for a constant
+schedule. ``to_spec`` is the way back. A type is a name of ``COMPONENTS`` or the dotted path of a Component class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+
+from starling.components import (
+    encoders,
+    exploration,
+    heads,
+    images,
+    layers,
+    optimisers,
+    preprocessing,
+    recurrent,
+    schedules,
+)
+from starling.components.base import Component
+from starling.components.spec_values import to_value
+from starling.core.errors import ConfigError, UnknownNameError
+
+__all__ = ["COMPONENTS", "from_spec", "to_spec"]
+
+COMPONENTS: dict[str, type[Component]] = {
+    "linear": layers.Linear,
+    "layer_norm": layers.LayerNorm,
+    "noisy_linear": layers.NoisyLinear,
+    "mlp": layers.MLP,
+    "sequential": layers.Sequential,
+    "cnn": images.CNN,
+    "nature_cnn": images.NatureCNN,
+    "impala_resnet": images.ImpalaResNet,
+    "gru": recurrent.GRU,
+    "lstm": recurrent.LSTM,
+    "embedding": recurrent.Embedding,
+    "flatten": encoders.Flatten,
+    "channels_last": encoders.ChannelsLast,
+    "dict_encoder": encoders.DictEncoder,
+    "tuple_encoder": encoders.TupleEncoder,
+    "scale": preprocessing.Scale,
+    "one_hot": preprocessing.OneHot,
+    "stack": preprocessing.Stack,
+    "running_normaliser": preprocessing.RunningNormaliser,
+    "q_head": heads.QHead,
+    "dueling_head": heads.DuelingHead,
+    "categorical_q_head": heads.CategoricalQHead,
+    "quantile_head": heads.QuantileHead,
+    "implicit_quantile_head": heads.ImplicitQuantileHead,
+    "value_head": heads.ValueHead,
+    "action_critic": heads.ActionCritic,
+    "twin_critics": heads.TwinCritics,
+    "categorical_head": heads.CategoricalHead,
+    "multi_discrete_head": heads.MultiDiscreteHead,
+    "bernoulli_head": heads.BernoulliHead,
+    "gaussian_head": heads.GaussianHead,
+    "tanh_gaussian_head": heads.TanhGaussianHead,
+    "deterministic_head": heads.DeterministicHead,
+    "epsilon_greedy": exploration.EpsilonGreedy,
+    "boltzmann": exploration.Boltzmann,
+    "gaussian_noise": exploration.GaussianNoise,
+    "ornstein_uhlenbeck": exploration.OrnsteinUhlenbeck,
+    "sgd": optimisers.SGD,
+    "rmsprop": optimisers.RMSProp,
+    "adam": optimisers.Adam,
+    "constant_schedule": schedules.Constant,
+    "linear_schedule": schedules.Linear,
+    "exponential_schedule": schedules.Exponential,
+    "cosine_schedule": schedules.Cosine,
+    "piecewise_schedule": schedules.Piecewise,
+}
+
+
+def from_spec(spec: Mapping[str, Any] | str | Path | Component, where: str = "spec") -> Component:
+    """The component that ``spec`` describes: a dict, a string of JSON, or the path of a YAML or JSON file."""
+    if isinstance(spec, Component):
+        return spec
+    if isinstance(spec, (str, Path)):
+        spec, where = _read(spec, where)
+    if not isinstance(spec, Mapping):
+        raise ConfigError(
+            f"{where}: {spec!r:.60} arrived; expected a dict with a 'type', such as {{type: mlp, sizes: [64]}}."
+        )
+    if "type" not in spec:
+        raise ConfigError(
+            f"{where}: no 'type' among {', '.join(map(repr, spec)) or 'its no keys'}; say which component it is."
+        )
+    cls = _class_of(spec["type"], where)
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
+    hints = get_type_hints(cls)
+    given: dict[str, Any] = {}
+    for key, value in spec.items():
+        if key == "type":
+            continue
+        if key not in fields:
+            raise UnknownNameError("key", key, [*fields, "type"], f"{where} ({spec['type']})")
+        given[key] = to_value(hints.get(key, Any), value, f"{where}.{key}", from_spec)
+    for name, field in fields.items():
+        if name not in given and field.default is field.default_factory is dataclasses.MISSING:
+            raise ConfigError(
+                f"{where} ({spec['type']}): key {name!r} is missing; it needs {' and '.join(_required(fields))}."
+            )
+    return cls(**given)
+
+
+def to_spec(component: Component) -> dict[str, Any]:
+    """The spec of a component, every field written out: ``from_spec`` makes an equal one of it."""
+    spec: dict[str, Any] = {"type": _name_of(type(component))}
+    for field in dataclasses.fields(component):  # type: ignore[arg-type]
+        if field.init:
+            spec[field.name] = _plain(getattr(component, field.name), f"{type(component).__name__}.{field.name}")
+    return spec
+
+
+def _read(text: str | Path, where: str) -> tuple[Any, str]:
+    """The spec in a file, or in a string of JSON; and what to call it in messages."""
+    if isinstance(text, str) and text.lstrip().startswith("{"):
+        try:
+            return json.loads(text), where
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"{where}: not JSON ({error}); arrived: {text!r:.80}.") from None
+    path = Path(text)
+    if path.suffix not in (".yaml", ".yml", ".json"):
+        raise ConfigError(
+            f"{where}: {str(text)!r:.80} arrived; expected a dict, a string of JSON, or a .yaml or .json file."
+        )
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{where}: cannot read {str(path)!r}: {error}.") from None
+    try:
+        return (json.loads(content) if path.suffix == ".json" else yaml.safe_load(content)), path.name
+    except (yaml.YAMLError, json.JSONDecodeError) as error:
+        raise ConfigError(f"{path.name} is neither YAML nor JSON: {error}") from None
+
+
+def _class_of(name: Any, where: str) -> type[Component]:
+    if not isinstance(name, str):
+        raise ConfigError(f"{where}.type: {name!r} arrived; expected a name such as 'mlp'.")
+    if name in COMPONENTS:
+        return COMPONENTS[name]
+    if ":" not in name:
+        raise UnknownNameError("component type", name, COMPONENTS, where)
+    module_name, _, class_name = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, ValueError, TypeError) as error:
+        raise ConfigError(f"{where}.type: cannot import {module_name!r} of {name!r}: {error}.") from error
+    found = vars(module).get(class_name)
+    if found is None:
+        near = difflib.get_close_matches(class_name, vars(module), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"{where}.type: module {module_name!r} has no {class_name!r}.{hint}")
+    if not (isinstance(found, type) and issubclass(found, Component)):
+        raise ConfigError(f"{where}.type: {name!r} is not a Component class; expected a subclass of Component.")
+    return found
+
+
+def _required(fields: Mapping[str, Any]) -> list[str]:
+    return [repr(name) for name, f in fields.items() if f.default is f.default_factory is dataclasses.MISSING]
+
+
+def _name_of(cls: type[Component]) -> str:
+    for name, known in COMPONENTS.items():
+        if known is cls:
+            return name
+    if "." in cls.__qualname__:
+        raise ConfigError(
+            f"{cls.__qualname__} is defined inside a function or class; a spec can name only a module's own."
+        )
+    return f"{cls.__module__}:{cls.__name__}"
+
+
+def _plain(value: Any, where: str) -> Any:
+    """A field's value as JSON could hold it."""
+    if isinstance(value, Component):
+        return to_spec(value)
+    if isinstance(value, (tuple, list)):
+        return [_plain(child, f"{where}.{i}") for i, child in enumerate(value)]
+    if isinstance(value, Mapping):
+        return {key: _plain(child, f"{where}.{key}") for key, child in value.items()}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ConfigError(
+        f"{where} is a {type(value).__name__}; a spec holds numbers, texts, lists, dicts and components only."
+    )

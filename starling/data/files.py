@@ -1,0 +1,73 @@
+"""Files that are whole or not there: written beside, fsynced, renamed; tensors with a checksum, squeezed on request."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from starling.core.errors import CheckpointError
+
+__all__ = ["read_tensors", "sync_directory", "write_bytes", "write_tensors"]
+
+
+def sync_directory(directory: Path) -> None:
+    """Make renames in a directory durable, where the system offers it."""
+    if os.name != "posix":
+        return
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Put ``content`` into a file that appears under its name only when all of it is on disk."""
+    beside = path.with_name(path.name + ".partial")
+    with open(beside, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+    sync_directory(path.parent)
+
+
+def write_tensors(path: Path, tensors: dict[str, np.ndarray], compress: bool) -> dict[str, Any]:
+    """Write arrays to a safetensors file; returns what ``read_tensors`` needs to read them back."""
+    entry: dict[str, Any] = {"file": path.name}
+    if compress:
+        entry["squeezed"] = {name: [array.dtype.str, list(array.shape)] for name, array in tensors.items()}
+        tensors = {name: np.frombuffer(zlib.compress(array.tobytes(), 1), np.uint8) for name, array in tensors.items()}
+    content = save({name: np.ascontiguousarray(array) for name, array in tensors.items()})
+    scalars = [name for name, array in tensors.items() if array.ndim == 0 and not compress]
+    write_bytes(path, content)
+    return {**entry, "size": len(content), "crc32": zlib.crc32(content), "scalars": scalars}
+
+
+def read_tensors(directory: Path, entry: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Read arrays back; CheckpointError where the file is missing, torn or another."""
+    path = directory / Path(entry["file"]).name
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error}.") from error
+    if len(content) != entry["size"] or zlib.crc32(content) != entry["crc32"]:
+        raise CheckpointError(f"{path} is torn: {len(content)} bytes do not match the checksum of {entry['size']}.")
+    try:
+        tensors: dict[str, np.ndarray] = load(content)
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is not a safetensors file: {error}.") from error
+    if "squeezed" in entry:
+        tensors = {
+            name: np.frombuffer(zlib.decompress(tensors[name].tobytes()), np.dtype(dtype)).reshape(shape)
+            for name, (dtype, shape) in entry["squeezed"].items()
+        }
+    for name in entry["scalars"]:  # ascontiguousarray gave numbers a dimension
+        tensors[name] = tensors[name].reshape(())
+    return tensors

@@ -1,0 +1,103 @@
+"""Shared memory laid out from a signature: counters, a line of text, and one array per leaf.
+
+A segment is an unnamed file in memory: whoever is to see it is handed its descriptor over a socket. There is no name to
+leak, the system frees it when the last process that has it is gone, however it went, and no resource tracker is
+involved. The bytes are reserved before use, so that a full memory is an error here and not a SIGBUS later.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from starling.core.errors import ConfigError, MissingExtraError
+from starling.data.layout import human_bytes
+
+__all__ = ["Field", "Segment"]
+
+Field = tuple[str, tuple[int, ...], str]  # name, shape, dtype
+LINE = 64
+COUNTERS = 32
+TEXT = 512
+
+
+def _open_unnamed() -> int:
+    """A descriptor of a file in memory that has no name."""
+    if os.name != "posix":
+        raise MissingExtraError("a POSIX system (shared memory between processes)", "none")
+    if "memfd_create" in dir(os):
+        return os.memfd_create("starling", os.MFD_CLOEXEC)
+    directory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    descriptor, path = tempfile.mkstemp(dir=directory)
+    os.unlink(path)
+    return descriptor
+
+
+class Segment:
+    """Named arrays in one piece of shared memory.
+
+    ``counters`` are sixty-four-bit integers, each written by one side alone and each on its own cache line, so that
+    a value is seen either before or after a change.
+    """
+
+    def __init__(self, fields: list[Field], descriptor: int | None = None) -> None:
+        offset = COUNTERS * LINE + TEXT
+        places = []
+        for name, shape, dtype in fields:
+            places.append((name, shape, np.dtype(dtype), offset))
+            size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+            offset += LINE * -(-size // LINE)
+        self.size = offset
+        self.descriptor = _reserve(offset) if descriptor is None else descriptor
+        if os.fstat(self.descriptor).st_size < offset:
+            raise ConfigError(
+                f"the segment has {os.fstat(self.descriptor).st_size} bytes, the layout needs {offset}; do both sides "
+                "have the same signature and sizes?"
+            )
+        self._map = mmap.mmap(self.descriptor, offset)
+        self.counters = np.ndarray(COUNTERS, np.int64, self._map, 0, strides=(LINE,))
+        self._text = np.ndarray(TEXT, np.uint8, self._map, COUNTERS * LINE)
+        self.arrays: dict[str, np.ndarray] = {
+            name: np.ndarray(shape, dtype, self._map, start) for name, shape, dtype, start in places
+        }
+
+    @property
+    def text(self) -> str:
+        """A short message from one side to the other."""
+        return bytes(self._text).split(b"\0", 1)[0].decode(errors="replace")
+
+    @text.setter
+    def text(self, text: str) -> None:
+        content = text.encode()[: TEXT - 1]
+        self._text[len(content) :] = 0
+        self._text[: len(content)] = np.frombuffer(content, np.uint8)
+
+    def close(self) -> None:
+        """Give the descriptor back; the memory goes with the last array that looks into it."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def _reserve(size: int) -> int:
+    descriptor = _open_unnamed()
+    try:
+        os.ftruncate(descriptor, size)
+        allocate: Any = getattr(os, "posix_fallocate", None)
+        if allocate is not None:
+            allocate(descriptor, 0, size)
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno in (errno.ENOSPC, errno.ENOMEM):
+            raise ConfigError(
+                f"shared memory for {human_bytes(size)} cannot be reserved ({error.strerror}); use fewer slots or a "
+                "smaller batch, or enlarge the shared memory of the system."
+            ) from error
+        raise
+    return descriptor

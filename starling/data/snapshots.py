@@ -1,0 +1,40 @@
+"""A frozen view of rows that others go on writing: a row is put aside before it is overwritten, if not copied yet."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["Snapshot"]
+
+
+class Snapshot:
+    """Rows 0 … ``extent`` − 1 of some arrays as they were at the start.
+
+    The owner calls ``before_write`` ahead of every write, the reader ``copy`` for block after block in rising order;
+    both hold the owner's lock.
+    """
+
+    def __init__(self, arrays: list[np.ndarray], extent: int) -> None:
+        self._arrays, self.extent = arrays, extent
+        self._done = 0
+        self._aside = np.zeros(extent, np.bool_)
+        self._saved: list[tuple[np.ndarray, list[np.ndarray]]] = []
+
+    def before_write(self, slots: np.ndarray) -> None:
+        """Put aside the rows among ``slots`` that are still to be copied."""
+        slots = slots[(slots >= self._done) & (slots < self.extent)]
+        slots = slots[~self._aside[slots]]
+        if slots.size:
+            self._aside[slots] = True
+            self._saved.append((slots, [array[slots] for array in self._arrays]))
+
+    def copy(self, start: int, end: int) -> list[np.ndarray]:
+        """The rows ``start`` … ``end`` − 1 of each array as they were."""
+        blocks = [array[start:end].copy() for array in self._arrays]
+        if self._aside[start:end].any():
+            for slots, rows in self._saved:
+                inside = (slots >= start) & (slots < end)
+                for block, row in zip(blocks, rows):
+                    block[slots[inside] - start] = row[inside]
+        self._done = end
+        return blocks

@@ -1,0 +1,183 @@
+"""What all adders have in common: checked inputs, the origin of each step, and frames stored once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from starling.core.errors import ConfigError, DataError
+from starling.core.spaces import Dict, Int, Leaf, Space
+from starling.data.frames import FramePool
+from starling.data.layout import flatten_items, rebuild
+
+__all__ = [
+    "ORIGIN",
+    "ORIGIN_SPACE",
+    "Inputs",
+    "Leaves",
+    "Origins",
+    "Priority",
+    "SharedObservations",
+    "Sink",
+    "deliver",
+    "shared_observations",
+]
+
+ORIGIN = "origin"  # weight version, actor, number of the step
+ORIGIN_SPACE = Int((3,), -1, 2**62, "int64")
+Leaves = list[np.ndarray]
+Priority = Callable[[Any], np.ndarray]
+
+
+class Sink(Protocol):
+    """Where items go: a table here, or the writer of one elsewhere."""
+
+    signature: Dict
+
+    @property
+    def shared(self) -> Mapping[str, FramePool]: ...
+
+    def insert_leaves(self, leaves: Leaves, n: int, priorities: Any = None, timeout: float | None = None) -> Any: ...
+
+
+class Inputs:
+    """The leaves of each input of an adder, checked against the space of one step.
+
+    ``spaces`` are those of one step of one environment. Where a pool keeps the frames of an observation, ``kept``
+    has frame numbers in its place.
+    """
+
+    def __init__(self, spaces: Mapping[str, Space], num_envs: int, pools: Mapping[str, FramePool]) -> None:
+        self.spaces = dict(spaces)
+        self._expected = {
+            name: [((num_envs, *leaf.shape), leaf.numpy_dtype) for _, leaf in space.items()]
+            for name, space in spaces.items()
+        }
+        self._plain = {name: isinstance(space, Leaf) for name, space in spaces.items()}
+        self.kept: dict[str, list[Leaf]] = {}
+        for name, space in spaces.items():
+            named = [(f"{name}.{path}" if path else name, leaf) for path, leaf in space.items()]
+            self.kept[name] = [pools[path].stored_space(leaf) if path in pools else leaf for path, leaf in named]
+
+    def leaves(self, name: str, value: Any) -> Leaves:
+        if self._plain[name] and type(value) is np.ndarray:
+            leaves = [value]
+        else:
+            leaves = flatten_items(self.spaces[name], value)
+        for leaf, (shape, dtype) in zip(leaves, self._expected[name]):
+            if leaf.shape != shape or leaf.dtype != dtype:
+                raise DataError(f"{name} {leaf.dtype}{list(leaf.shape)} arrived, {dtype}{list(shape)} was expected.")
+        return leaves
+
+
+class Origins:
+    """Numbers an actor's steps: [num_envs, 3] of weight version, actor, number of the step."""
+
+    def __init__(self, num_envs: int, actor: int) -> None:
+        self.rows = np.zeros((num_envs, 3), np.int64)
+        self.rows[:, 1] = actor
+        self.version = 0
+        self.steps = 0
+
+    def number(self, extras: Any, valid: np.ndarray | None) -> np.ndarray:
+        """The origin of each row of this step; rows that are no step are not counted."""
+        rows = self.rows
+        rows[:, 0] = extras["version"] if extras and "version" in extras else self.version
+        if valid is None:
+            rows[:, 2] = np.arange(self.steps, self.steps + rows.shape[0])
+            self.steps += rows.shape[0]
+        else:
+            rows[:, 2] = self.steps + np.cumsum(valid) - 1
+            self.steps += int(valid.sum())
+        return rows
+
+
+class SharedObservations:
+    """Puts observations into their pools and holds on to the frames of the last ``window`` steps.
+
+    That is how long an unfinished item may refer to a frame before a table does.
+    """
+
+    def __init__(self, pools: list[FramePool | None], num_envs: int, window: int) -> None:
+        self.pools = pools
+        self._current = [np.full((num_envs, pool.depth if pool else 0), -1, np.int32) for pool in pools]
+        self._held: deque[list[np.ndarray]] = deque()
+        self._window = window
+
+    def intern(
+        self, obs: Leaves, following: Leaves, finals: Leaves | None, ended: np.ndarray
+    ) -> tuple[Leaves, Leaves, Leaves | None]:
+        """The three sets of observations with frame numbers in place of shared leaves."""
+        obs, following = list(obs), list(following)
+        finals = None if finals is None else list(finals)
+        held = []
+        for i, pool in enumerate(self.pools):
+            if pool is None:
+                held.append(np.empty((0, 0), np.int32))
+                continue
+            # Rolled, because interning looks for frame j at place j + 1 first, and here nothing moved on.
+            now = pool.intern(obs[i], np.roll(self._current[i], 1, axis=1))
+            after = pool.intern(following[i], now)
+            obs[i], following[i] = now, after
+            last = np.full_like(now, -1)
+            if finals is not None:
+                last[ended] = pool.intern(finals[i][ended], now[ended])
+                finals[i] = last
+            self._current[i] = after
+            held.append(np.concatenate([now, after, last]))
+        self._held.append(held)
+        if len(self._held) > self._window:
+            self._release(self._held.popleft())
+        return obs, following, finals
+
+    def _release(self, held: list[np.ndarray]) -> None:
+        for pool, ids in zip(self.pools, held):
+            if pool is not None:
+                pool.release(ids)
+
+    def state(self) -> dict[str, Any]:
+        steps = [np.stack([held[i] for held in self._held]) for i in range(len(self.pools)) if self._held]
+        return {
+            "current": {str(i): ids.copy() for i, ids in enumerate(self._current)},
+            "held": {str(i): ids for i, ids in enumerate(steps)},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._current = [np.asarray(state["current"][str(i)]).copy() for i in range(len(self.pools))]
+        held = [np.asarray(ids).copy() for _, ids in sorted(state["held"].items(), key=lambda item: int(item[0]))]
+        self._held = deque(map(list, zip(*held)))
+
+
+def shared_observations(sinks: Sequence[Sink], obs: Space, num_envs: int, window: int) -> SharedObservations | None:
+    """The pools of the observation's leaves; None where there are none. All sinks must agree on them."""
+    paths = [f"obs.{path}" if path else "obs" for path, _ in obs.items()]
+    pools = [sinks[0].shared.get(path) for path in paths]
+    for sink in sinks:
+        others = {path: pool for path, pool in sink.shared.items() if not path.startswith("obs")}
+        expected = {path.replace("obs", "next_obs", 1): pool for path, pool in zip(paths, pools) if pool is not None}
+        if [sink.shared.get(path) for path in paths] != pools or (others and others != expected):
+            raise ConfigError(
+                f"the tables share {sorted(sink.shared)} and {sorted(sinks[0].shared)}; an adder needs the same pools "
+                "for obs in each, and for next_obs the pools of obs."
+            )
+    return SharedObservations(pools, num_envs, window) if any(pools) else None
+
+
+def deliver(
+    sinks: Sequence[Sink], parts: Mapping[str, Leaves], n: int, signature: Dict, priority: Priority | None
+) -> None:
+    """Insert ``n`` complete items, given by the leaves of each part of the signature, into every sink."""
+    leaves = [leaf for name in signature.spaces for leaf in parts[name]]
+    priorities = None
+    if priority is not None:
+        seen, pools = list(leaves), sinks[0].shared
+        for i, (path, space) in enumerate(signature.items()):
+            if path in pools:
+                seen[i] = np.empty((n, *space.shape), space.numpy_dtype)
+                pools[path].gather(leaves[i], np.arange(n), seen[i])
+        priorities = priority(rebuild(signature, seen))
+    for sink in sinks:
+        sink.insert_leaves(leaves, n, priorities)

@@ -1,0 +1,238 @@
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from starling.core.errors import CheckpointError
+from starling.core.spaces import Dict, Int
+from starling.data import Checkpointer, FramePool, NStepAdder, Table, prioritized, transition_signature
+from starling.data.snapshots import Snapshot
+
+from .helpers import POINT, points
+from .test_frames import Stacks, images
+
+
+def make(seed=0, **options):
+    return Table(POINT, 50, **{"sampler": prioritized(0.6), "seed": seed, **options})
+
+
+def filled(n=70, **options):
+    table = make(**options)
+    rng = np.random.default_rng(0)
+    for i in range(n):
+        table.insert(points(i), [rng.random()])
+    table.sample(4)
+    return table
+
+
+def assert_continue_alike(a, b):
+    for i in range(10):
+        x, y = a.sample(3), b.sample(3)
+        assert x.keys.tolist() == y.keys.tolist()
+        np.testing.assert_array_equal(x.data["x"], y.data["x"])
+        np.testing.assert_array_equal(x.weights, y.weights)
+        for table in (a, b):
+            table.insert(points(1000 + i))
+            table.update_priorities(x.keys, x.data["n"] / 7.0)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"sampler": "uniform"},
+        {"remover": "uniform"},
+        {"sampler": "fifo", "max_times_sampled": 5},
+        {"remover": "max_heap"},
+    ],
+)
+def test_a_loaded_table_continues_exactly(tmp_path, options, compress):
+    table, other = filled(**options), make(seed=9, **options)
+    Checkpointer(tmp_path, {"t": table}, compress=compress, block_bytes=200).save()
+    Checkpointer(tmp_path, {"t": other}).load()
+    assert_continue_alike(table, other)
+    assert table.stats() == other.stats()
+
+
+def test_an_empty_table_can_be_saved_and_loaded(tmp_path):
+    Checkpointer(tmp_path, {"t": make()}).save()
+    other = make()
+    Checkpointer(tmp_path, {"t": other}).load()
+    assert len(other) == 0
+    other.insert(points(3))
+    assert other.sample(1).data["n"].tolist() == [3]
+
+
+def test_blocks_that_did_not_change_are_not_written_again(tmp_path):
+    table = filled(50)
+    saver = Checkpointer(tmp_path, {"t": table}, block_bytes=10 * 16)
+    saver.save()
+    table.insert(points(100, 101, 102))  # slots 0, 1, 2: the first of five blocks
+    path = saver.save()
+    manifest = json.loads(json.loads(path.read_text())["manifest"])
+    files = [block["file"][:8] for block in manifest["sources"]["t"]["blocks"]]
+    assert files == ["00000002", "00000001", "00000001", "00000001", "00000001"]
+    other = make()
+    loader = Checkpointer(tmp_path, {"t": other}, block_bytes=10 * 16)
+    loader.load()
+    path = loader.save()  # nothing changed since loading
+    manifest = json.loads(json.loads(path.read_text())["manifest"])
+    assert {block["file"][:8] for block in manifest["sources"]["t"]["blocks"]} == {"00000001", "00000002"}
+    assert_continue_alike(table, other)
+
+
+def test_old_checkpoints_and_their_files_go(tmp_path):
+    table = filled(50)
+    saver = Checkpointer(tmp_path, {"t": table}, block_bytes=10 * 16)
+    for _ in range(6):
+        table.insert(points(*range(50)))
+        saver.save()
+    assert len(list(tmp_path.glob("manifest-*"))) == 2
+    assert len(list(tmp_path.glob("*.safetensors"))) == 2 * 6
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "manifest", "empty manifest"])
+def test_a_torn_checkpoint_is_noticed_and_the_previous_one_loads(tmp_path, damage):
+    table = filled()
+    saver = Checkpointer(tmp_path, {"t": table})
+    saver.save()
+    first = table.state()
+    table.insert(points(7777))
+    path = saver.save()
+    victim = path if "manifest" in damage else next(tmp_path.glob("00000002-t-*"))
+    content = bytearray(victim.read_bytes())
+    if damage == "delete":
+        victim.unlink()
+    elif damage == "truncate":
+        victim.write_bytes(content[:-10])
+    elif damage == "empty manifest":
+        victim.write_bytes(b"")
+    else:
+        content[len(content) // 2] ^= 1
+        victim.write_bytes(content)
+    other = make()
+    Checkpointer(tmp_path, {"t": other}).load()
+    assert other.inserts == first["counters"]["inserts"]
+    assert 7777 not in other.state()["columns"]["n"]
+
+
+def test_foreign_or_missing_checkpoints_are_refused_and_change_nothing(tmp_path):
+    table = filled()
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        Checkpointer(tmp_path / "nothing", {"t": table}).load()
+    Checkpointer(tmp_path, {"t": table}).save()
+    before = table.state()
+    with pytest.raises(CheckpointError, match="holds \\['t'\\]"):
+        Checkpointer(tmp_path, {"other": table}).load()
+    larger = Table(POINT, 51, sampler=prioritized(0.6))
+    with pytest.raises(CheckpointError, match="'capacity': 50"):
+        Checkpointer(tmp_path, {"t": larger}).load()
+    wrong = Table(Dict(x=Int(())), 50, sampler=prioritized(0.6))
+    with pytest.raises(CheckpointError, match="columns"):
+        Checkpointer(tmp_path, {"t": wrong}).load()
+    for path in tmp_path.glob("*.safetensors"):
+        path.write_bytes(b"x")
+    with pytest.raises(CheckpointError, match="no whole checkpoint"):
+        Checkpointer(tmp_path, {"t": table}).load()
+    np.testing.assert_array_equal(table.state()["columns"]["n"], before["columns"]["n"])
+
+
+def test_a_further_tree_is_saved_with_the_tables(tmp_path):
+    table = filled()
+    tree = {"adder": {"count": np.arange(3), "version": 7}, "seen": np.array([[1, 2]])}
+    Checkpointer(tmp_path, {"t": table}, also=lambda: tree).save()
+    loaded = Checkpointer(tmp_path, {"t": make()}).load()
+    assert loaded["adder"]["count"].tolist() == [0, 1, 2]
+    assert int(loaded["adder"]["version"]) == 7
+    assert loaded["seen"].tolist() == [[1, 2]]
+
+
+def test_shared_frames_are_saved_once_and_continue(tmp_path):
+    signature = transition_signature(images((4, 5, 3)), Int(()))
+
+    def build():
+        pool = FramePool(images((4, 5, 3)), 90, -1)
+        shared = {"obs": pool, "next_obs": pool}
+        tables = {
+            name: Table(signature, 40, sampler=name, shared=shared, seed=1) for name in ("uniform", "prioritized")
+        }
+        return tables, NStepAdder(list(tables.values()), 2, 2)
+
+    env = Stacks(4, 2, -1, 0.1)
+    steps = [env.step() for _ in range(60)]
+    tables, adder = build()
+    for step in steps[:30]:
+        adder.add(**step)
+    saver = Checkpointer(tmp_path, tables, also=adder.state, block_bytes=400)
+    saver.save()
+    again, adder_again = build()
+    adder_again.restore(Checkpointer(tmp_path, again, block_bytes=400).load())
+    for step in steps[30:]:
+        adder.add(**step)
+        adder_again.add(**step)
+    for name in tables:
+        a, b = tables[name].sample(20).data, again[name].sample(20).data
+        np.testing.assert_array_equal(a["obs"], b["obs"])
+        np.testing.assert_array_equal(a["next_obs"], b["next_obs"])
+
+
+def test_a_snapshot_keeps_rows_that_are_overwritten_while_it_is_read():
+    rows = np.arange(10)
+    snapshot = Snapshot([rows], 8)
+    first = snapshot.copy(0, 4)[0]
+    for slots in ([1, 5], [5, 9], [6, 2]):
+        snapshot.before_write(np.array(slots))
+        rows[slots] = -1
+    assert first.tolist() == [0, 1, 2, 3]
+    assert snapshot.copy(4, 8)[0].tolist() == [4, 5, 6, 7]
+
+
+def test_a_checkpoint_taken_while_others_insert_holds_one_moment(tmp_path):
+    table = Table(POINT, 5_000, sampler="prioritized")
+    stop = threading.Event()
+
+    def insert():
+        number = 0
+        while not stop.is_set():
+            table.insert(points(*range(number, number + 7)), np.arange(number, number + 7) % 13 + 1.0)
+            number += 7
+
+    thread = threading.Thread(target=insert)
+    thread.start()
+    try:
+        while table.inserts < 5_000:
+            time.sleep(0.01)
+        saver = Checkpointer(tmp_path, {"t": table}, block_bytes=2_000)
+        for _ in range(3):
+            saver.save()
+            other = Table(POINT, 5_000, sampler="prioritized")
+            Checkpointer(tmp_path, {"t": other}).load()
+            state = other.state()
+            numbers = state["columns"]["n"]
+            assert sorted(numbers.tolist()) == list(range(other.inserts - 5_000, other.inserts))
+            np.testing.assert_array_equal(state["columns"]["x"][:, 0], numbers)
+            np.testing.assert_array_equal(state["index"]["keys"] - 5_000, numbers)
+            np.testing.assert_allclose(state["index"]["priorities"], numbers % 13 + 1.0)
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.slow
+def test_inserts_wait_at_most_a_tenth_of_a_second_for_a_gigabyte(tmp_path):
+    table = Table(Dict(image=Int((84, 84, 4), 0, 256, "uint8")), 36_000, sampler="prioritized")
+    batch = np.random.default_rng(0).integers(0, 256, (100, 84, 84, 4), np.uint8)
+    for _ in range(360):
+        table.insert({"image": batch})
+    saver = threading.Thread(target=Checkpointer(tmp_path, {"t": table}).save)
+    saver.start()
+    longest = 0.0
+    while saver.is_alive():
+        start = time.perf_counter()
+        table.insert({"image": batch[:1]})
+        longest = max(longest, time.perf_counter() - start)
+        time.sleep(0.001)
+    assert longest < 0.1

@@ -1,0 +1,183 @@
+"""make: every kind of request, and every way in which it can fail."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+
+import gymnasium as gym
+import pytest
+from gymnasium.vector import SyncVectorEnv
+
+from starling.core.errors import ConfigError, EnvError, MissingExtraError, RequestError, SpaceError, UnknownNameError
+from starling.envs import GymEnvs, VectorEnvs, make
+
+from .broken import Good
+from .counting import Counting
+
+
+def forbid(monkeypatch, *packages):
+    """Make importing ``packages`` fail, as if they were not installed."""
+    original = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name.split(".")[0] in packages:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return original(name, *args, **kwargs)
+
+    for name in [name for name in sys.modules if name.split(".")[0] in packages]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", refuse)
+
+
+def test_an_id_makes_gym_envs():
+    with make("CartPole-v1", 3, 0) as envs:
+        assert isinstance(envs, GymEnvs)
+        assert (envs.name, envs.count) == ("CartPole-v1", 3)
+
+
+def test_keyword_arguments_reach_the_environment():
+    with make("FrozenLake-v1", 1, 0, map_name="8x8") as envs:
+        assert envs.observation_space.categories == 64
+
+
+def test_max_episode_steps_truncates():
+    with make("Pendulum-v1", 1, 0, max_episode_steps=2) as envs:
+        envs.reset()
+        assert not envs.step([[0.0]]).truncated[0]
+        assert envs.step([[0.0]]).truncated[0]
+
+
+def test_an_id_with_a_module_imports_it_first(tmp_path, monkeypatch):
+    (tmp_path / "walks_of_mine.py").write_text(
+        "import gymnasium as gym\n"
+        "gym.register('Walk-v0', entry_point='gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=7)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with make("walks_of_mine:Walk-v0", 2, 0) as envs:
+        assert envs.name == "walks_of_mine:Walk-v0"
+    gym.registry.pop("Walk-v0")
+
+
+def test_a_constructor_makes_gym_envs_and_is_called_count_times():
+    made = []
+
+    def construct(fault=""):
+        made.append(fault)
+        return Good(fault)
+
+    with make(construct, 3, 0, fault="") as envs:
+        assert isinstance(envs, GymEnvs)
+        assert envs.name == "construct"
+    assert len(made) == 3
+
+
+def test_a_constructor_takes_a_time_limit():
+    with make(Good, 1, 0, max_episode_steps=1) as envs:
+        envs.reset()
+        assert envs.step([[0.0]]).truncated[0]
+
+
+def test_vector_environments_and_their_constructors_make_vector_envs():
+    vector = functools.partial(SyncVectorEnv, [Counting, Counting])
+    for env in (vector, vector()):
+        with make(env, 2, 0) as envs:
+            assert isinstance(envs, VectorEnvs)
+
+
+def test_a_vector_environment_of_another_size_is_refused():
+    with pytest.raises(ConfigError, match="holds 2 environments and count=3"):
+        make(SyncVectorEnv([Counting, Counting]), 3, 0)
+
+
+def test_settings_that_a_vector_environment_cannot_take_are_refused():
+    vector = functools.partial(SyncVectorEnv, [Counting, Counting])
+    with pytest.raises(ConfigError, match="already made; size cannot be given"):
+        make(vector(), 2, 0, size=3)
+    with pytest.raises(ConfigError, match="max_episode_steps has no effect"):
+        make(vector, 2, 0, max_episode_steps=3)
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True])
+def test_a_count_that_is_none_is_refused(count):
+    with pytest.raises(ConfigError, match="at least 1"):
+        make("CartPole-v1", count, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("CartPol-v1", "CartPole-v1"),
+        ("cartpole-v1", "CartPole-v1"),
+        ("CartPole-v77", "CartPole-v1"),
+        ("Nope/CartPole-v1", "CartPole-v1"),
+    ],
+)
+def test_an_unknown_id_suggests_the_nearest(name, near):
+    with pytest.raises(UnknownNameError, match=f"unknown environment '{name}'. Did you mean '{near}'?") as caught:
+        make(name, 1, 0)
+    assert len(str(caught.value)) < 400
+
+
+def test_an_unknown_setting_is_refused_with_its_name():
+    with pytest.raises(ConfigError, match="gravity_of_mars"):
+        make("CartPole-v1", 1, 0, gravity_of_mars=3)
+
+
+def test_a_malformed_id_is_refused():
+    with pytest.raises(RequestError, match="Cart Pole"):
+        make("Cart Pole!", 1, 0)
+
+
+def test_a_module_that_is_not_there_is_named():
+    with pytest.raises(RequestError, match="no_such_package"):
+        make("no_such_package:Env-v0", 1, 0)
+
+
+def test_a_constructor_that_raises_or_returns_something_else_is_told():
+    def failing():
+        raise ValueError("no map")
+
+    with pytest.raises(EnvError, match="failing: the constructor raised ValueError: no map"):
+        make(failing, 1, 0)
+    with pytest.raises(EnvError, match=r"returned dict; a gymnasium\.Env"):
+        make(dict, 1, 0)
+
+
+def test_an_unsupported_space_is_refused_before_anything_runs():
+    class Talking(Good):
+        def __init__(self):
+            super().__init__()
+            self.observation_space = gym.spaces.Text(3)
+
+    with pytest.raises(SpaceError, match="Text"):
+        make(Talking, 1, 0)
+
+
+@pytest.mark.parametrize("name", ["LunarLander-v3", "LunarLanderContinuous-v3"])
+def test_a_lander_without_box2d_points_to_envpool(name, monkeypatch):
+    forbid(monkeypatch, "Box2D")
+    monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d", raising=False)
+    monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d.lunar_lander", raising=False)
+    with pytest.raises(RequestError, match=f"needs Box2D.*Use 'envpool:{name}'.*pip install 'gymnasium\\[box2d\\]'"):
+        make(name, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [("envpool:Pong-v5", "envpool", "atari"), ("ALE/Pong-v5", "ale_py", "atari")],
+)
+def test_a_missing_package_names_the_command_that_installs_it(name, package, extra, monkeypatch):
+    forbid(monkeypatch, package)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'starling-rl\[{extra}\]'"):
+        make(name, 1, 0)
+
+
+def test_missing_mujoco_names_the_command_that_installs_it(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise gym.error.DependencyNotInstalled("no mujoco")
+
+    monkeypatch.setattr(gym, "make", refuse)
+    with pytest.raises(MissingExtraError, match=r"pip install 'starling-rl\[mujoco\]'"):
+        make("Hopper-v5", 1, 0)
