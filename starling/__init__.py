@@ -1,1 +1,38 @@
-"""Starling: distributed reinforcement learning; one algorithm, any formation."""
+"""Starling: distributed reinforcement learning; one algorithm, any formation.
+
+    import starling
+
+    result = starling.train("ppo", "CartPole-v1", steps=100_000)
+    print(result.final_return, result.directory)
+"""
+
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["Agent", "Component", "ComponentTest", "__version__", "api", "evaluate", "resume", "train"]
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Agent": "starling.experiments.agent",
+    "Component": "starling.components.base",
+    "ComponentTest": "starling.components.testing",
+    "api": "starling.components.base",
+    "evaluate": "starling.experiments.api",
+    "resume": "starling.experiments.api",
+    "train": "starling.experiments.api",
+}
+
+if TYPE_CHECKING:
+    from starling.components.base import Component, api
+    from starling.components.testing import ComponentTest
+    from starling.experiments.agent import Agent
+    from starling.experiments.api import evaluate, resume, train
+
+
+def __getattr__(name: str) -> Any:
+    """Public names load what they need when first used: an actor process imports NumPy alone."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'starling' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -8,6 +8,7 @@ depends on the values of arrays cannot be traced: such a function is called as i
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -58,6 +59,8 @@ class Program:
             return inner if type(value) is dict else f"{self.constant(type(value))}({inner})"
         if isinstance(value, slice) and not _is_plain((value.start, value.stop, value.step)):
             raise Untraceable("a slice whose ends depend on the data")
+        if not _is_plain(value):
+            raise Untraceable(f"a {type(value).__name__} that holds data")
         return repr(value) if isinstance(value, (bool, int, str, type(None))) else self.constant(value)
 
     def source(self, arguments: int, result: str, used: list[str]) -> str:
@@ -76,6 +79,8 @@ def _is_plain(value: Any) -> bool:
         return all(_is_plain(child) for child in value)
     if isinstance(value, dict):
         return all(_is_plain(child) for child in value.values())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return all(_is_plain(getattr(value, field.name)) for field in dataclasses.fields(value))
     return not isinstance(value, Tracer)
 
 

@@ -75,6 +75,7 @@ class Scope:
     def __init__(self, assembly: Assembly, path: str = "") -> None:
         self._assembly, self._path = assembly, path
         assembly.scopes.add(path)
+        _refuse_clash(assembly, path)
 
     def __getitem__(self, name: str) -> Scope:
         return Scope(self._assembly, f"{self._path}.{name}" if self._path else name)
@@ -88,12 +89,18 @@ class Scope:
         path = f"{self._path}.{name}" if self._path else name
         spec = ParameterSpec(path, tuple(int(n) for n in shape), init)
         known = self._assembly.parameters.setdefault(path, spec)
+        _refuse_clash(self._assembly, path)
         if known.shape != spec.shape:
             raise Misfit(
                 None, f"parameter {path!r} needs shape {list(spec.shape)} here; an earlier call made it "
                 f"{list(known.shape)}"
             )  # fmt: skip
         return probe(np.zeros(spec.shape, np.float32), frozenset())
+
+
+def _refuse_clash(assembly: Assembly, path: str) -> None:
+    if path in assembly.scopes and path in assembly.parameters:
+        raise Misfit(None, f"parameter {path!r} has the name of a scope; give one of them another name")
 
 
 class Misfit(Exception):

@@ -79,7 +79,7 @@ class Graph:
 
     def _compile(self, fn: Callable[..., Any], donate: Sequence[int]) -> Callable[..., Any]:
         # Arrays on several devices cannot enter one compiled program.
-        return fn if self._devices.several else self.backend.compile(fn, donate)
+        return self._devices.entered(fn) if self._devices.several else self.backend.compile(fn, donate)
 
 
 def build(assembly: Assembly, backend: Backend, seed: int = 0, device_map: Mapping[str, str] | None = None) -> Graph:

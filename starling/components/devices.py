@@ -14,6 +14,7 @@ from starling.components.assembly import instrument
 from starling.components.base import Component
 from starling.core.errors import ConfigError
 from starling.core.params import Params, with_scopes
+from starling.core.trees import map_leaves
 
 __all__ = ["DeviceMap"]
 
@@ -67,6 +68,15 @@ class DeviceMap:
             return moved
 
         return instrument(root, around)
+
+    def entered(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """``fn`` with the NumPy arrays among its arguments made arrays of the backend, as compiled functions do."""
+
+        def enter(leaf: Any) -> Any:
+            is_numpy = isinstance(leaf, (np.ndarray, np.generic))
+            return self._backend.from_numpy(np.asarray(leaf), self.home("")) if is_numpy else leaf
+
+        return lambda *args: fn(*map_leaves(enter, args))
 
     def _argument(self, name: str, value: Any, device: str) -> Any:
         # Parameters stay where their scopes are: a component hands them on to its parts.

@@ -54,15 +54,15 @@ class ComponentTest:
 
     @params.setter
     def params(self, params: Tree) -> None:
-        arrived = {path: np.shape(leaf) for path, leaf in items(params)}
+        params = _arrays(params)
+        arrived = {path: leaf.shape for path, leaf in items(params)}
         expected = {path: spec.shape for path, spec in self.assembly.parameters.items()}
         for path in sorted({**arrived, **expected}):
             if arrived.get(path) != expected.get(path):
                 raise SpaceError(
                     f"parameter {path!r}: {_shape(arrived, path)} arrived, {_shape(expected, path)} was expected."
                 )
-        float32 = map_leaves(lambda leaf: np.array(leaf, np.float32), params)
-        self._params = with_scopes(_merged(self.graph.initial, float32), Params)
+        self._params = with_scopes(_merged(self.graph.initial, params), Params)
 
     def call(self, api: str, *args: Any, **kwargs: Any) -> Tree:
         """The result of an API as NumPy arrays; ``args`` leaves out the parameters."""
@@ -87,21 +87,14 @@ class ComponentTest:
                 f"{type(self.component).__name__}.{api}{signature} got {len(rest) + len(kwargs)} too many."
             )
         if api not in self._compiled:
-            self._compiled[api] = self.graph.function(api)
-        result = self._compiled[api](*ordered[:given])  # defaults at the end are the method's own business
-        return self.backend.to_numpy(opened(result))
+            method = self._method(api)
+            self._compiled[api] = self.backend.compile(lambda *values: opened(method(*values)))
+        return self.backend.to_numpy(self._compiled[api](*ordered[:given]))  # defaults at the end stay the method's own
 
     def check(self, api: str, args: Sequence[Any], expected: Tree, rtol: float = 1e-5, atol: float = 1e-6) -> Tree:
         """Call an API and compare its result with ``expected``, leaf by leaf; returns the result."""
         result = self.call(api, *args)
-        arrived, wanted = dict(items(result)), dict(items(expected))
-        if set(arrived) != set(wanted):
-            raise AssertionError(f"{api} returned {sorted(arrived)}; {sorted(wanted)} was expected.")
-        for path, value in wanted.items():
-            what = f"{api}{'.' + path if path else ''}"
-            if np.shape(arrived[path]) != np.shape(value):
-                raise AssertionError(f"{what} has shape {np.shape(arrived[path])}; {np.shape(value)} was expected.")
-            np.testing.assert_allclose(arrived[path], value, rtol=rtol, atol=atol, err_msg=what)
+        _compare(result, expected, api, rtol, atol)
         return result
 
     def sample(self, api: str, batch: int = 5, time: int = 7) -> Tree:
@@ -157,6 +150,35 @@ def _refuse_unused(component: Component, spaces: Mapping[str, Space]) -> None:
             raise UnknownNameError(
                 "argument", name, known - {"p", "target"}, f"the spaces of {type(component).__name__}"
             )
+
+
+def _compare(found: Tree, expected: Any, what: str, rtol: float, atol: float) -> None:
+    """Walk the result; a list in ``expected`` is an array wherever the result has one."""
+    if isinstance(found, dict):
+        if not isinstance(expected, Mapping) or set(found) != set(expected):
+            keys = sorted(expected) if isinstance(expected, Mapping) else type(expected).__name__
+            raise AssertionError(f"{what} has keys {sorted(found)}; {keys} was expected.")
+        for key, child in found.items():
+            _compare(child, expected[key], f"{what}.{key}", rtol, atol)
+    elif isinstance(found, (tuple, list)):
+        if not isinstance(expected, (tuple, list)) or len(found) != len(expected):
+            raise AssertionError(f"{what} has {len(found)} values; {expected!r:.60} was expected.")
+        for i, child in enumerate(found):
+            _compare(child, expected[i], f"{what}.{i}", rtol, atol)
+    elif found is None or expected is None or isinstance(expected, Mapping):
+        if found is not expected:
+            raise AssertionError(f"{what} is {found!r:.60}; {expected!r:.60} was expected.")
+    elif np.shape(found) != np.shape(expected):
+        raise AssertionError(f"{what} has shape {np.shape(found)}; {np.shape(expected)} was expected.")
+    else:
+        np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol, err_msg=what)
+
+
+def _arrays(params: Any) -> Any:
+    """Nested dicts of float32 arrays, copied."""
+    if isinstance(params, Mapping):
+        return {name: _arrays(child) for name, child in params.items()}
+    return np.array(params, np.float32)
 
 
 def _shape(shapes: Mapping[str, tuple[int, ...]], path: str) -> str:

@@ -90,7 +90,7 @@ class Checkpointer:
 
     ``block_bytes`` is how much is copied while inserts wait. ``compress`` squeezes the blocks without loss, which pays
     for images. ``also`` returns a further tree of arrays and numbers, taken at the same moment (the adders' states,
-    say); ``load`` returns it.
+    say); ``load`` returns it. ``guard`` is a lock to be held at that moment, taken before the tables' own.
     """
 
     def __init__(
@@ -101,6 +101,7 @@ class Checkpointer:
         also: Callable[[], Any] | None = None,
         compress: bool = False,
         block_bytes: int = 16_000_000,
+        guard: threading.Lock | None = None,
     ) -> None:
         self.directory = Path(directory)
         self._also, self._compress, self._block_bytes = also, compress, block_bytes
@@ -112,6 +113,7 @@ class Checkpointer:
         self._sources += pools.values()
         self._known: dict[tuple[str, int], tuple[str, dict[str, Any]]] = {}  # (source, block) → digest, entry
         self._saving = threading.Lock()
+        self._guard = guard
 
     def _block_rows(self, source: _Source) -> int:
         return max(1, self._block_bytes // source.row_bytes)
@@ -122,6 +124,8 @@ class Checkpointer:
             self.directory.mkdir(parents=True, exist_ok=True)
             number = max(self._numbers(), default=0) + 1
             with contextlib.ExitStack() as locks:  # all at one moment
+                if self._guard is not None:
+                    locks.enter_context(self._guard)
                 for source in self._sources:
                     locks.enter_context(source.lock)
                 frozen = [source.freeze() for source in self._sources]
@@ -203,9 +207,14 @@ class Checkpointer:
             raise CheckpointError(f"{path} has the format {manifest.get('format')}; this version reads {FORMAT}.")
         return manifest
 
+    @property
+    def exists(self) -> bool:
+        """Whether the directory has a checkpoint, whole or not."""
+        return bool(self._numbers())
+
     def load(self) -> Any:
         """Restore the newest whole checkpoint; returns the further tree that was saved with it, or None."""
-        reasons = []
+        reasons: list[str] = []
         for number in reversed(self._numbers()):
             try:
                 manifest = self._read_manifest(number)
@@ -217,6 +226,15 @@ class Checkpointer:
         if reasons:
             raise CheckpointError(f"no whole checkpoint in {self.directory}: {' '.join(reasons)}")
         raise CheckpointError(f"no checkpoint in {self.directory}.")
+
+    def saved_trees(self) -> list[Any]:
+        """The further trees of all whole checkpoints that are kept."""
+        trees = []
+        for number in self._numbers():
+            with contextlib.suppress(CheckpointError):
+                manifest = self._read_manifest(number)
+                trees.append(nest(read_tensors(self.directory, manifest["also"])))
+        return trees
 
     def _verify(self, manifest: dict[str, Any]) -> None:
         """Raise unless every file is there and whole."""

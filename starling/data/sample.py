@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,9 +52,19 @@ class Sample:
     plan: np.ndarray
 
 
-def make_sample(columns: Columns, batch_size: int) -> Sample:
-    """Buffers for a batch, and the plan by which rows are copied into them."""
-    leaves = columns.empty(batch_size)
+def make_sample(columns: Columns, batch_size: int, given: Mapping[str, np.ndarray] | None = None) -> Sample:
+    """Buffers for a batch, and the plan by which rows are copied into them.
+
+    ``given`` brings the buffers by the paths of the leaves, with keys, probabilities and weights in parentheses.
+    """
+    if given is None:
+        leaves = columns.empty(batch_size)
+        numbers = [np.empty(batch_size, np.int64), np.empty(batch_size), np.empty(batch_size, np.float32)]
+    else:
+        leaves = [given[path] for path in columns.paths]
+        numbers = [given[name] for name in ("(keys)", "(probabilities)", "(weights)")]
+    keys, probabilities, weights = numbers
+    weights[:] = 1.0
     plain = [i for i in range(len(leaves)) if i not in columns.pools]
     plan = np.empty((len(plain), 4), np.int64)
     for line, i in enumerate(plain):
@@ -61,9 +72,9 @@ def make_sample(columns: Columns, batch_size: int) -> Sample:
         plan[line, WIDTH], plan[line, TARGET] = columns.widths[i], address(leaves[i])
     return Sample(
         data=columns.tree(leaves),
-        keys=np.empty(batch_size, np.int64),
-        probabilities=np.empty(batch_size),
-        weights=np.ones(batch_size, np.float32),
+        keys=keys,
+        probabilities=probabilities,
+        weights=weights,
         batch_size=batch_size,
         owner=columns,
         slots=np.empty(batch_size, np.int64),

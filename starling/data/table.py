@@ -131,16 +131,24 @@ class Table:
             self.columns.release(stored)
 
     def insert_leaves(
-        self, leaves: list[np.ndarray], n: int, priorities: Any = None, timeout: float | None = None
+        self,
+        leaves: list[np.ndarray],
+        n: int,
+        priorities: Any = None,
+        timeout: float | None = None,
+        *,
+        force: bool = False,
     ) -> np.ndarray:
         """``insert`` for callers that keep to the signature.
 
-        ``leaves`` are those of ``n`` items in the signature's order, shared ones as frame numbers.
+        ``leaves`` are those of ``n`` items in the signature's order, shared ones as frame numbers. ``force`` passes by
+        the limiter: for items that were accepted before.
         """
         given = None if priorities is None else self._check_priorities(priorities, n)
         gate = self.gate
         with gate.lock:
-            gate.enter_insert(n, timeout)
+            if not force:
+                gate.enter_insert(n, timeout)
             new: np.ndarray | float = self._largest_priority
             if given is not None and n:
                 new = given
@@ -282,6 +290,11 @@ class Table:
                 f"{self._priority_limit:.3g}."
             )
         return array
+
+    @property
+    def largest_priority(self) -> float:
+        """The largest priority seen so far, which new items without one get."""
+        return self._largest_priority
 
     def can_insert(self, n: int = 1) -> bool:
         """Whether an insert of ``n`` items would go through at once."""

@@ -17,7 +17,7 @@ from starling.envs.naming import nearest
 from starling.envs.protocol import Envs
 from starling.envs.vector_envs import VectorEnvs
 
-__all__ = ["ENVPOOL", "EnvLike", "constructor_of", "make", "name_of"]
+__all__ = ["ENVPOOL", "EnvLike", "constructor_of", "environment_ids", "make", "name_of"]
 
 EnvLike = str | Callable[..., Any] | VectorEnv[Any, Any, Any]
 
@@ -53,6 +53,11 @@ def name_of(env: EnvLike) -> str:
     if isinstance(env, VectorEnv):
         return env.spec.id if env.spec is not None else type(env).__name__
     return getattr(env, "__name__", type(env).__name__)
+
+
+def environment_ids() -> list[str]:
+    """The ids that Gymnasium knows here."""
+    return sorted(gym.registry)
 
 
 def constructor_of(env: str | Callable[..., Any], **kwargs: Any) -> Callable[[], Any]:

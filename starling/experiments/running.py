@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from starling.core.errors import ConfigError, RunDirError, StarlingError
-from starling.envs import make
+from starling.envs import EnvLike, make
+from starling.envs.determinism import first_difference
+from starling.envs.making import constructor_of
 from starling.experiments.config import Run, resolve
 from starling.experiments.evaluation import Evaluation, evaluate
 from starling.experiments.summaries import Summaries
@@ -26,6 +26,8 @@ from starling.records.progress import Progress
 from starling.records.run_dir import RunDir
 
 __all__ = ["Result", "evaluate_run", "resume", "start"]
+
+PROBE_STEPS = 50  # of two fresh environments compared, to learn whether a seed determines them
 
 
 @dataclass(frozen=True)
@@ -40,20 +42,21 @@ class Result:
         return self.summary["final_return"]
 
 
-def start(run: Run, command: Sequence[str] | None = None) -> Result:
-    """Train a new run in its own directory."""
-    training = Training(run)
+def start(run: Run, env: EnvLike | None = None, command: Sequence[str] | None = None) -> Result:
+    """Train a new run in its own directory; ``env`` where its name is not enough to make the environment."""
+    training = Training(run, env)
     try:
         with RunDir.create(run.options.out, run.options.algo, run.options.env) as run_dir:
             run_dir.write_config(run.to_mapping())
-            exact, reason = resumable(training)
-            run_dir.write_manifest(run.options.seed, command, resume_exact=exact, resume_reason=reason)
+            _write_manifest(run_dir, run, command, _why_inexact(training))
             return _Session(training, run_dir, seconds=0.0).finish()
     finally:
         training.close()
 
 
-def resume(run: str | Path, command: Sequence[str] | None = None, quiet: bool = False) -> Result:
+def resume(
+    run: str | Path, env: EnvLike | None = None, command: Sequence[str] | None = None, quiet: bool = False
+) -> Result:
     """Go on with an interrupted run from its last checkpoint."""
     with RunDir.open(RunDir.find(run)) as run_dir:
         summary = run_dir.read_summary() if (run_dir.path / "summary.json").exists() else {}
@@ -62,24 +65,34 @@ def resume(run: str | Path, command: Sequence[str] | None = None, quiet: bool = 
         settings = run_dir.read_config()
         if quiet:
             settings["quiet"] = True
-        training = Training(resolve(settings))
+        training = Training(resolve(settings), env)
         try:
-            state, meta = run_dir.checkpoints(training.run.options.keep_checkpoints).load()
+            checkpoints = run_dir.checkpoints(training.run.options.keep_checkpoints)
+            state, meta = checkpoints.load()
+            checkpoints.rewind(meta["step"])
             training.restore(state)
-            manifest = run_dir.read_manifest()
-            if not training.envs.exact_resume and manifest["resume_exact"]:
-                reason = "the environment did not come back to the same observation when its episode was replayed"
-                run_dir.write_manifest(training.run.options.seed, command, resume_exact=False, resume_reason=reason)
+            if not training.envs.exact_resume:
+                _write_manifest(run_dir, training.run, command, _why_inexact(training))
             return _Session(training, run_dir, seconds=float(meta["seconds"]), resumed=training.steps).finish()
         finally:
             training.close()
 
 
-def resumable(training: Training) -> tuple[bool, str]:
-    """Whether a resumed run will equal an uninterrupted one, and why not."""
-    if training.envs.exact_resume:
-        return True, ""
-    return False, f"{training.envs.name} cannot be put back to a state exactly: it is not deterministic under a seed"
+def _why_inexact(training: Training) -> str:
+    """Why a resumed run will not equal an uninterrupted one; empty where it will."""
+    name = training.envs.name
+    if not training.envs.exact_resume:
+        return f"{name} cannot be put back to where it was"
+    construct = constructor_of(training.env, **training.run.options.env_options)
+    difference = first_difference(construct, training.run.options.seed, PROBE_STEPS)
+    return f"{name} is not deterministic under a seed: {difference}" if difference else ""
+
+
+def _write_manifest(run_dir: RunDir, run: Run, command: Sequence[str] | None, inexact: str) -> None:
+    options = run.options
+    run_dir.write_manifest(
+        algo=options.algo, env=options.env, seed=options.seed, command=command, resume_exact=not inexact, reason=inexact
+    )
 
 
 class _Session:
@@ -138,7 +151,7 @@ class _Session:
         metrics.write(self.training.steps, {**values, **means, "steps_per_second": speed}, histograms)
         prefix = f"{self.options.algo}.loss."
         losses = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
-        progress.update(self.training.steps, episode_return=values.get("return"), losses=losses)
+        progress.update(self.training.steps, episode_return=values.get("episode_return"), losses=losses)
 
     def _save(self) -> None:
         self.checkpoints.save(self.training.steps, self.training.state(), {"seconds": self.seconds})
@@ -186,16 +199,18 @@ def play(training: Training, episodes: int, quiet: bool = True, seed: int | None
     count = min(episodes, 16)
     chosen = options.seed + 1_000_000 if seed is None else seed
     title = f"greedy evaluation on {options.env}, {episodes} episodes"
-    with make(options.env, count, chosen, **options.env_options) as envs, Progress(episodes, title, quiet=quiet) as bar:
+    with make(training.env, count, chosen, **options.env_options) as envs, Progress(episodes, title, quiet=quiet) as bar:
         return evaluate(training.policy, envs, episodes, bar.update)
 
 
-def evaluate_run(run: str | Path, episodes: int = 100, seed: int | None = None, quiet: bool = True) -> Evaluation:
+def evaluate_run(
+    run: str | Path, episodes: int = 100, seed: int | None = None, env: EnvLike | None = None, quiet: bool = True
+) -> Evaluation:
     """Evaluate the final policy of a run, or its newest checkpoint where it is not finished."""
     if episodes < 1:
         raise ConfigError(f"episodes={episodes}; at least 1 is needed.")
     run_dir = RunDir.open(RunDir.find(run), lock=False)
-    training = Training(resolve(run_dir.read_config(), {"quiet": True}))
+    training = Training(resolve(run_dir.read_config(), {"quiet": True}), env)
     try:
         if (run_dir.path / "policy").exists():
             weights, _ = run_dir.load_policy()

@@ -17,7 +17,7 @@ from starling.components.build import Graph, build
 from starling.core.spaces import Space
 from starling.core.trees import Tree, map_leaves
 from starling.data import MinSize, Table, transition_signature
-from starling.envs import Envs, make
+from starling.envs import EnvLike, Envs, make
 from starling.experiments.config import Run
 from starling.experiments.summaries import component_patterns
 from starling.roles.collectors import Collector, RolloutCollector, TransitionCollector
@@ -64,10 +64,12 @@ class Training:
         training.round()
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, env: EnvLike | None = None) -> None:
+        """``env`` is what to make the environments from where a name is not enough."""
         options = run.options
         self.run = run
-        self.envs: Envs = make(options.env, run.algorithm.envs, options.seed, **options.env_options)
+        self.env: EnvLike = options.env if env is None else env
+        self.envs: Envs = make(self.env, run.algorithm.envs, options.seed, **options.env_options)
         assembly = assemble_for(run, self.envs.observation_space, self.envs.action_space)
         self.backends = choose_backends(assembly, options.backend, options.act_backend)
         self.graph = build(assembly, get_backend(self.backends.learn), options.seed, options.device_map)
@@ -133,7 +135,7 @@ class Training:
         name = self.run.options.algo
         values = {f"{name}.{key}": value for key, value in self.learner.metrics().items()}
         if self.recent:
-            values["return"] = float(np.mean(self.recent))
+            values["episode_return"] = float(np.mean(self.recent))
         values |= {"episodes": self.episodes, "updates": self.learner.version}
         values["explore"] = self.algorithm.exploration(self.steps)
         return values

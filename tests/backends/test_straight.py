@@ -1,4 +1,5 @@
 from collections import namedtuple
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -214,3 +215,13 @@ def test_attributes_of_the_standard_are_traced(backend):
     np.testing.assert_allclose(found[1], x.T)
     np.testing.assert_allclose(found[2], x)
     assert [int(n) for n in found[4:]] == [6, 2, 2]
+
+
+@dataclass
+class Box:
+    content: object
+
+
+def test_an_object_that_holds_data_is_made_anew_at_every_call(backend):
+    compiled = backend.compile(lambda x: Box(x + 1))
+    assert [float(compiled(np.float32([value])).content[0]) for value in (1, 5)] == [2, 6]

@@ -220,7 +220,9 @@ def test_a_call_with_a_wrong_argument_blames_the_caller():
         def run(self, p, x):
             return self.inner(p.inner, y=x)
 
-    with pytest.raises(SpaceError, match=r"component '\(root\)' \(Caller\), API 'run': missing a required argument: 'x'"):
+    with pytest.raises(
+        SpaceError, match=r"component '\(root\)' \(Caller\), API 'run': missing a required argument: 'x'"
+    ):
         assemble(Caller(Linear(2)), {"x": OBS})
 
 
@@ -232,7 +234,9 @@ def test_one_parameter_cannot_have_two_shapes():
         def run(self, p, x, y):
             return self.head(p.head, x) + self.head(p.head, y)
 
-    with pytest.raises(SpaceError, match=r"parameter 'head.w' needs shape \[3, 2\] here; an earlier call made it \[4, 2\]"):
+    with pytest.raises(
+        SpaceError, match=r"parameter 'head.w' needs shape \[3, 2\] here; an earlier call made it \[4, 2\]"
+    ):
         assemble(Twice(Linear(2)), {"x": OBS, "y": Float((3,)).ranked(batch=True)})
 
 

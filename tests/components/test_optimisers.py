@@ -9,14 +9,14 @@ import torch
 
 from starling.backends import get_backend
 from starling.components.optimisers import SGD, Adam, RMSProp, clip_by_global_norm, global_norm
-from starling.components.schedules import Constant, Cosine, Linear
+from starling.components.schedules import Constant, Linear
 from starling.core.errors import ConfigError
 from starling.core.params import Params, with_scopes
 from starling.core.trees import items, leaves, map_leaves
 from tests.components.building import BACKENDS, assert_same
 
 STEPS = 50
-RATES = {"constant": Constant(1e-2), "linear": Linear(1e-2, 1e-3, 40), "cosine": Cosine(1e-2, 1e-4, 30)}
+RATES = {"constant": Constant(1e-2), "linear": Linear(1e-2, 1e-3, 40)}
 
 
 def random_tree(rng, scale=1.0):
@@ -109,10 +109,9 @@ def by_pytorch(case, rate, clip):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("rate", ["constant", "linear", "cosine"])
-@pytest.mark.parametrize("clip", [0.0, 2.0], ids=["free", "clipped"])
+@pytest.mark.parametrize(("rate", "clip"), [("constant", 0.0), ("linear", 2.0)])
 @pytest.mark.parametrize("case", CASES)
-def test_fifty_steps_are_those_of_optax_and_pytorch(case, clip, rate, backend):
+def test_fifty_steps_are_those_of_optax_and_pytorch(case, rate, clip, backend):
     ours, settings, _, _, pytorchs, _ = CASES[case]
     params, state = by_us(ours(RATES[rate], clip, **settings), backend)
     assert int(state["count"]) == STEPS

@@ -1,0 +1,69 @@
+"""The ``starling`` command."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from starling import __version__
+from starling.core.errors import StarlingError, UnknownNameError
+
+__all__ = ["main"]
+
+COMMANDS = {
+    "train": "train an algorithm on an environment",
+    "resume": "go on with an interrupted run",
+    "eval": "play greedy episodes with a run's policy",
+    "list": "algorithms, components, environments, presets",
+    "graph": "draw an algorithm's component graph",
+    "check-env": "explain what is wrong with an environment",
+}
+
+_MODULES = {"train": "train", "resume": "runs", "eval": "runs", "list": "listing", "graph": "graph", "check-env": "checks"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; 0 is success, 1 a failed run, 2 a request that cannot be met, 130 an interruption."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return 0 if args else 2
+    if args[0] in ("-V", "--version"):
+        print(f"starling {__version__}")
+        return 0
+    try:
+        if args[0] not in COMMANDS:
+            raise UnknownNameError("command", args[0], COMMANDS)
+        module = importlib.import_module(f"starling.cli.{_MODULES[args[0]]}")
+        command = getattr(module, args[0].replace("-", "_"))
+        return command(args[1:])
+    except StarlingError as error:
+        print(f"starling: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("starling: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader went away: nothing more to say to it
+        return 141
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()]
+    return "\n".join(
+        [
+            f"starling {__version__}: one algorithm, any formation",
+            "",
+            "usage: starling COMMAND [options]      (starling COMMAND --help for its options)",
+            "",
+            *lines,
+            "",
+            "starling train --algo ppo --env CartPole-v1",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""``starling resume`` and ``starling eval``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from starling.cli.train import report
+from starling.experiments.running import evaluate_run
+from starling.experiments.running import resume as resume_run
+
+__all__ = ["eval", "resume"]
+
+
+@dataclass(frozen=True)
+class ResumeArguments:
+    """Go on with an interrupted run from its last checkpoint."""
+
+    run: Annotated[str, tyro.conf.Positional]  # a run directory, or the name of one below runs/
+    quiet: bool = False  # no progress display
+
+
+@dataclass(frozen=True)
+class EvalArguments:
+    """Play greedy episodes with a run's policy."""
+
+    run: Annotated[str, tyro.conf.Positional]  # a run directory, or the name of one below runs/
+    episodes: int = 100
+    seed: int | None = None  # of the environments; None: one that training did not use
+    json: bool = False  # print JSON
+
+
+def resume(args: list[str]) -> int:
+    """Go on with an interrupted run."""
+    arguments = tyro.cli(ResumeArguments, args=args, prog="starling resume")
+    result = resume_run(arguments.run, command=["starling", "resume", *args], quiet=arguments.quiet)
+    report(result)
+    return 130 if result.summary["status"] == "interrupted" else 0
+
+
+def eval(args: list[str]) -> int:
+    """Play greedy episodes with a run's policy."""
+    arguments = tyro.cli(EvalArguments, args=args, prog="starling eval")
+    result = evaluate_run(arguments.run, arguments.episodes, arguments.seed, quiet=arguments.json)
+    if arguments.json:
+        lengths, returns = result.lengths, result.returns
+        print(json.dumps({"mean": result.mean, "std": result.std, "returns": returns, "lengths": lengths}))
+    else:
+        print(f"return {result.mean:.2f} ± {result.std:.2f} over {len(result.returns)} greedy episodes")
+        print(f"  lowest {min(result.returns):.2f}, highest {max(result.returns):.2f}")
+    return 0

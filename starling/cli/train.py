@@ -1,0 +1,118 @@
+"""``starling train``."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import sys
+import typing
+from typing import Any
+
+import tyro
+
+from starling.algorithms import get_algorithm
+from starling.core.errors import SpaceError
+from starling.experiments.config import Run, RunOptions, resolve
+from starling.experiments.running import Result, start
+
+__all__ = ["train"]
+
+_NOT_FLAGS = ("env_options", "device_map", "torso")  # mappings: for a configuration file
+
+
+def train(args: list[str]) -> int:
+    """Train a new run."""
+    run = parse(args)
+    try:
+        result = start(run, command=["starling", "train", *args])
+    except SpaceError as error:
+        _show_misfit(error)
+        raise
+    report(result, run.preset)
+    return 130 if result.summary["status"] == "interrupted" else 0
+
+
+def parse(args: list[str]) -> Run:
+    """The run that the command line asks for."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in ("--algo", "--env", "--config", "--preset"):
+        first.add_argument(flag)
+    known, _ = first.parse_known_args(args)
+    given = {key: value for key, value in vars(known).items() if value is not None and key != "config"}
+    below = resolve(given, config=known.config)
+    arguments = tyro.cli(_arguments(below), args=args, prog="starling train", description=train.__doc__)
+    options = {f.name: getattr(arguments, f.name) for f in dataclasses.fields(RunOptions) if f.name not in _NOT_FLAGS}
+    algorithm = getattr(arguments, below.options.algo)
+    settings = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}
+    return Run(
+        options=dataclasses.replace(below.options, **options),
+        algorithm=dataclasses.replace(below.algorithm, **settings),
+        preset=below.preset,
+    )
+
+
+def _arguments(below: Run) -> type:
+    """A dataclass of every flag, with what was resolved so far as defaults."""
+    name = below.options.algo
+    config = get_algorithm(name).Config
+    nested = dataclasses.make_dataclass(config.__name__, _flags(config, below.algorithm), frozen=True, kw_only=True)
+    nested.__doc__ = f"Settings of {name}."
+    fields = _flags(RunOptions, below.options)
+    fields.append(("config", str | None, dataclasses.field(default=None)))  # a YAML file of settings
+    fields.append(("preset", str, dataclasses.field(default=below.preset or "none")))
+    fields.append((name, nested, dataclasses.field(default_factory=nested)))
+    return dataclasses.make_dataclass("Train", fields, frozen=True, kw_only=True)
+
+
+def _flags(cls: type, values: Any) -> list[tuple[str, Any, Any]]:
+    hints = _hints(cls)
+    fields = [f for f in dataclasses.fields(cls) if f.name not in _NOT_FLAGS]
+    return [(f.name, hints[f.name], dataclasses.field(default=getattr(values, f.name))) for f in fields]
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    """The types of a dataclass's fields, each with the comment behind it as its help."""
+    comments = {}
+    for line in inspect.getsource(cls).splitlines():
+        code, _, comment = line.partition("  # ")
+        if ":" in code and comment:
+            comments[code.split(":")[0].strip()] = comment.strip()
+    hints = typing.get_type_hints(cls)
+    return {
+        name: typing.Annotated[hint, tyro.conf.arg(help=comments[name])] if name in comments else hint
+        for name, hint in hints.items()
+    }
+
+
+def _show_misfit(error: SpaceError) -> None:
+    """Draw the graph as far as it was assembled, the bad edge marked."""
+    if error.assembly is not None:
+        from starling.components.drawing import draw_text
+
+        print(draw_text(error.assembly), file=sys.stderr)
+
+
+def report(result: Result, preset: str | None = None) -> None:
+    """The closing summary: what came out, where it lies, what to try next."""
+    summary, run = result.summary, result.directory
+    print()
+    if summary["status"] == "interrupted":
+        print(f"interrupted after {summary['env_steps']:,} steps; everything up to there is kept")
+        print(f"  go on:      starling resume {run}")
+        return
+    line = f"{summary['algorithm']} on {summary['env']}: {summary['env_steps']:,} steps in {summary['seconds']:.1f} s"
+    print(f"{line} ({summary['env_steps_per_second']:,.0f} steps/s)")
+    if summary["final_return"] is not None:
+        print(
+            f"  greedy return {summary['final_return']:.1f} ± {summary['final_return_std']:.1f} "
+            f"over {summary['eval_episodes']} episodes"
+        )
+    learns = f"  {summary['backend']} learned, {summary['act_backend']} acted"
+    print(learns + (f", settings of preset {preset}" if preset else ""))
+    print(f"  run:        {run}")
+    print(f"  curve:      {run / 'curve.png'}")
+    print("next:")
+    print(f"  starling eval {run} --episodes 20")
+    print(f"  starling graph --algo {summary['algorithm']} --env {summary['env']} --svg graph.svg")
+    print("  starling list")

@@ -1,0 +1,42 @@
+"""``starling.train`` and its companions: what the command line does, from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from starling.envs import EnvLike
+from starling.envs.making import name_of
+from starling.experiments.config import resolve
+from starling.experiments.evaluation import Evaluation
+from starling.experiments.running import Result, evaluate_run, start
+from starling.experiments.running import resume as resume_run
+
+__all__ = ["evaluate", "resume", "train"]
+
+
+def train(
+    algo: str = "ppo", env: EnvLike = "CartPole-v1", config: str | Path | None = None, **settings: Any
+) -> Result:
+    """Train ``algo`` on ``env`` and return the run's summary and directory.
+
+        result = starling.train("ppo", "CartPole-v1", steps=50_000, seed=1, ppo={"learning_rate": 1e-3})
+        print(result.final_return, result.directory)
+
+    ``env`` is a Gymnasium id, a constructor or a VectorEnv. ``config`` names a YAML file; ``settings`` are those of
+    the command line, the algorithm's own as a mapping under its name.
+    """
+    name = name_of(env)
+    return start(resolve({"algo": algo, "env": name, **settings}, config=config), None if env == name else env)
+
+
+def resume(run: str | Path, env: EnvLike | None = None, quiet: bool = False) -> Result:
+    """Go on with an interrupted run; ``env`` again where it was given as a constructor."""
+    return resume_run(run, env, quiet=quiet)
+
+
+def evaluate(
+    run: str | Path, episodes: int = 100, seed: int | None = None, env: EnvLike | None = None
+) -> Evaluation:
+    """Play greedy episodes with a run's policy."""
+    return evaluate_run(run, episodes, seed, env)

@@ -1,0 +1,223 @@
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import pytest
+import yaml
+
+from starling.components import encoders, exploration, heads, images, layers, optimisers, preprocessing, recurrent, schedules
+from starling.components.base import Component
+from starling.components.layers import MLP, Linear
+from starling.components.optimisers import Adam, Optimiser
+from starling.components.schedules import Constant, Schedule
+from starling.components.specs import COMPONENTS, from_spec, to_spec
+from starling.core.errors import ConfigError, UnknownNameError
+
+
+class Net(Component):
+    """Fields of every kind a spec can write."""
+
+    torso: Component
+    heads: tuple[Linear, ...] = ()
+    named: Mapping[str, Component] = dataclasses.field(default_factory=dict)
+    rate: Schedule = Constant(0.5)
+    pair: tuple[int, float] = (1, 2.0)
+    mode: Literal["sum", "mean"] = "sum"
+    limit: float | None = None
+    flag: bool = False
+    free: Any = None
+    either: int | str = 0
+
+
+class NotAComponent:
+    pass
+
+
+NET = f"{__name__}:Net"
+FULL = {
+    "type": NET,
+    "torso": {"type": "mlp", "sizes": [64, 32]},
+    "heads": [{"type": "linear", "size": 2}, {"type": "linear", "size": 3}],
+    "named": {"left": {"type": "linear", "size": 1}},
+    "rate": 0.25,
+    "pair": [3, 4],
+    "mode": "mean",
+    "limit": 2,
+    "flag": True,
+    "free": {"a": [1, {"type": "linear", "size": 9}]},
+    "either": "x",
+}
+
+
+def test_a_spec_names_a_component_and_its_fields():
+    made = from_spec({"type": "mlp", "sizes": [64, 64], "activation": "tanh"})
+    assert isinstance(made, MLP)
+    assert (made.sizes, made.activation, made.init) == ((64, 64), "tanh", "lecun")
+
+
+def test_components_nest_in_fields_lists_and_dicts():
+    net = from_spec(FULL)
+    assert isinstance(net, Net)
+    assert net.torso.sizes == (64, 32)
+    assert [head.size for head in net.heads] == [2, 3]
+    assert net.named["left"].size == 1
+    assert net.rate.value == 0.25
+    assert net.pair == (3, 4.0)
+    assert isinstance(net.pair[1], float)
+    assert (net.mode, net.limit, net.flag, net.either) == ("mean", 2.0, True, "x")
+    assert net.free["a"][1].size == 9
+
+
+def test_a_spec_survives_the_round_trip():
+    spec = to_spec(from_spec(FULL))
+    assert to_spec(from_spec(spec)) == spec
+    assert to_spec(from_spec(json.loads(json.dumps(spec)))) == spec
+    assert spec["torso"] == {"type": "mlp", "sizes": [64, 32]} | {
+        name: getattr(MLP((1,)), name) for name in ("activation", "init", "layer_norm")
+    }
+    assert spec["rate"] == {"type": "constant_schedule", "value": 0.25}
+
+
+def test_an_instance_is_its_own_component():
+    made = Linear(3)
+    assert from_spec(made) is made
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".yml", ".json"])
+def test_specs_are_read_from_files(tmp_path, suffix):
+    path = tmp_path / f"net{suffix}"
+    spec = {"type": "adam", "learning_rate": 0.003, "clip": 10}
+    path.write_text(json.dumps(spec) if suffix == ".json" else yaml.safe_dump(spec))
+    for place in (path, str(path)):
+        made = from_spec(place)
+        assert isinstance(made, Adam)
+        assert made.learning_rate.value == 0.003
+
+
+def test_a_string_of_json_is_a_spec():
+    assert from_spec('{"type": "linear", "size": 4}').size == 4
+
+
+def test_numbers_that_yaml_reads_as_text_are_numbers():
+    spec = yaml.safe_load("{type: adam, eps: 1e-5, learning_rate: 3e-4}")
+    assert spec["eps"] == "1e-5"
+    assert from_spec(spec).eps == 1e-5
+    assert from_spec(spec).learning_rate.value == 3e-4
+
+
+def test_unknown_types_suggest_the_nearest():
+    with pytest.raises(UnknownNameError, match="unknown component type 'mpl' in spec. Did you mean 'mlp'"):
+        from_spec({"type": "mpl"})
+    with pytest.raises(UnknownNameError, match="unknown component type 'liner' in spec.heads.1. Did you mean 'linear'"):
+        from_spec(FULL | {"heads": [{"type": "linear", "size": 2}, {"type": "liner"}]})
+
+
+def test_unknown_keys_suggest_the_nearest_and_say_where(tmp_path):
+    with pytest.raises(UnknownNameError, match=r"unknown key 'size' in spec.torso \(mlp\). Did you mean 'sizes'"):
+        from_spec(FULL | {"torso": {"type": "mlp", "size": [3]}})
+    path = tmp_path / "net.yaml"
+    path.write_text("{type: linear, siz: 3}")
+    with pytest.raises(UnknownNameError, match=r"unknown key 'siz' in net.yaml \(linear\). Did you mean 'size'"):
+        from_spec(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"torso": 3}, r"spec.torso: 3 arrived; expected a dict with a 'type'"),
+        ({"torso": {"sizes": [3]}}, r"spec.torso: no 'type' among 'sizes'"),
+        ({"torso": {"type": "mlp", "sizes": 3}}, r"spec.torso.sizes: 3 \(int\) arrived; expected a list"),
+        ({"torso": {"type": "mlp", "sizes": [3, 2.5]}}, r"spec.torso.sizes.1: 2.5 \(float\) arrived; expected a whole number"),
+        ({"torso": {"type": "mlp"}}, r"spec.torso \(mlp\): key 'sizes' is missing"),
+        ({"heads": [{"type": "mlp", "sizes": [1]}]}, "spec.heads.0: MLP, where a Linear belongs"),
+        ({"pair": [1, 2, 3]}, r"spec.pair: \[1, 2, 3\] \(list\) arrived; expected a list of 2"),
+        ({"mode": "max"}, r"spec.mode: 'max' \(str\) arrived; expected one of 'sum', 'mean'"),
+        ({"limit": "high"}, r"spec.limit: 'high' \(str\) arrived; expected float \| None"),
+        ({"flag": 1}, r"spec.flag: 1 \(int\) arrived; expected true or false"),
+        ({"either": 1.5}, r"spec.either: 1.5 \(float\) arrived"),
+        ({"rate": "fast"}, r"spec.rate: 'fast' \(str\) arrived; expected a number"),
+        ({"named": [1]}, r"spec.named: \[1\] \(list\) arrived; expected a dict"),
+        ({"type": 3}, r"spec.type: 3 arrived; expected a name such as 'mlp'"),
+        ({"type": "no.such.module:Net"}, "cannot import 'no.such.module'"),
+        ({"type": f"{__name__}:Nett"}, "has no 'Nett'. Did you mean 'Net'"),
+        ({"type": f"{__name__}:NotAComponent"}, "is not a Component class"),
+        ({"type": "os:system"}, "is not a Component class"),
+        ({"type": ":Net"}, "cannot import ''"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_place(change, message):
+    with pytest.raises(ConfigError, match=message):
+        from_spec(FULL | change)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{not json", "not JSON"),
+        ("mlp", "expected a dict, a string of JSON, or a .yaml or .json file"),
+        ("missing.yaml", "cannot read 'missing.yaml'"),
+    ],
+)
+def test_texts_that_are_no_specs_are_refused(text, message):
+    with pytest.raises(ConfigError, match=message):
+        from_spec(text)
+
+
+def test_files_that_are_no_specs_are_refused(tmp_path):
+    (tmp_path / "bad.yaml").write_text("{type: [")
+    with pytest.raises(ConfigError, match=r"bad.yaml is neither YAML nor JSON"):
+        from_spec(tmp_path / "bad.yaml")
+    (tmp_path / "code.yaml").write_text("!!python/object/apply:os.getcwd []")
+    with pytest.raises(ConfigError, match=r"code.yaml is neither YAML nor JSON"):
+        from_spec(tmp_path / "code.yaml")
+
+
+def test_what_a_spec_cannot_hold_is_refused():
+    class Local(Component):
+        size: int = 1
+
+    with pytest.raises(ConfigError, match="Local is defined inside a function"):
+        to_spec(Local())
+    with pytest.raises(ConfigError, match="Net.free is a function"):
+        to_spec(Net(Linear(1), free=lambda x: x))
+
+
+MODULES = (encoders, exploration, heads, images, layers, optimisers, preprocessing, recurrent, schedules)
+
+
+def test_every_component_is_registered_once():
+    found = {
+        member
+        for module in MODULES
+        for name in module.__all__
+        if isinstance(member := getattr(module, name), type) and issubclass(member, Component)
+    } - {Optimiser, Schedule}
+    assert found == set(COMPONENTS.values())
+    assert len(COMPONENTS) == len(found)
+
+
+def test_names_are_in_snake_case():
+    assert all(name == name.lower() and name.isidentifier() for name in COMPONENTS)
+
+
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_every_registered_component_round_trips(name):
+    given = {
+        "sizes": [4, 2], "layers": [[8, 3, 1]], "size": 3, "actions": 2, "count": 3, "categories": 5, "value": 0.5,
+        "start": 1.0, "end": 0.1, "steps": 100, "rate": 0.9, "boundaries": [10], "values": [1.0, 0.5],
+        "torso": {"type": "linear", "size": 2}, "critics": {"type": "linear", "size": 1},
+        "encoders": [{"type": "flatten"}], "parts": [{"type": "flatten"}],
+    }  # fmt: skip
+    cls = COMPONENTS[name]
+    required = [f.name for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING]
+    spec = {"type": name} | {key: given[key] for key in required}
+    if name == "sequential":
+        spec["layers"] = [{"type": "linear", "size": 2}, {"type": "layer_norm"}]
+    if name == "dict_encoder":
+        spec["encoders"] = {"a": {"type": "flatten"}}
+    made = from_spec(spec)
+    assert type(made) is cls
+    assert to_spec(from_spec(to_spec(made))) == to_spec(made)
