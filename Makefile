@@ -1,10 +1,13 @@
 # make train   set up the base and train PPO on CartPole-v1
 # make test    set up everything and run lint, types, the layer rule and the tests
+# make slow    the tests that take longer
+# make learn   every algorithm on its yardstick, over several seeds
+# make bench   speed against other libraries, each in an environment of its own
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: train test setup lint types layers unit clean
+.PHONY: train test setup lint types layers unit slow learn bench clean
 .DELETE_ON_ERROR:
 
 train: .venv/base
@@ -39,6 +42,17 @@ layers: setup
 
 unit: setup
 	$(BIN)/pytest -m "not slow"
+
+slow: setup
+	$(BIN)/pytest -m slow
+
+learn: setup
+	$(BIN)/python benchmarks/learning.py
+
+bench: setup
+	$(BIN)/python benchmarks/building.py
+	$(BIN)/python benchmarks/acting.py
+	$(BIN)/python benchmarks/training.py
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache runs

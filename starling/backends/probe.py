@@ -16,7 +16,7 @@ import numpy as np
 
 from starling.backends.dispatch import register_ops
 from starling.backends.extras import make_ops
-from starling.backends.numpy import conv2d, loop_scan, numpy_extras
+from starling.backends.numpy import conv2d, loop_scan, numpy_extras, stop_gradient
 from starling.core.trees import items, map_leaves, opened
 
 __all__ = ["Probe", "counting_flops", "probe", "sources_of", "spend_flops"]
@@ -24,7 +24,7 @@ __all__ = ["Probe", "counting_flops", "probe", "sources_of", "spend_flops"]
 _flops: list[float] = []
 _MOVES = """arange asarray astype broadcast_arrays broadcast_to concat empty_like expand_dims eye flip full full_like
 linspace matrix_transpose moveaxis ones ones_like permute_dims reshape squeeze stack take zeros zeros_like"""
-_MOVING = {getattr(np, name) for name in _MOVES.split()}
+_MOVING = {stop_gradient, *(getattr(np, name) for name in _MOVES.split())}
 
 
 class Probe(np.ndarray):

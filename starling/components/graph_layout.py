@@ -36,7 +36,8 @@ def lay_out(model: GraphModel, sizes: Sizes) -> Layout:
     homes = _homes(model)
     backward = _backward(model, homes)
     ends = [(e.target, e.source) if i in backward else (e.source, e.target) for i, e in enumerate(model.edges)]
-    bundles = [(start, edge.kind) for (start, _), edge in zip(ends, model.edges)]
+    kinds = [f"back {edge.kind}" if i in backward else edge.kind for i, edge in enumerate(model.edges)]
+    bundles = [(start, kind) for (start, _), kind in zip(ends, kinds)]  # these run together until they part
     level = lay_out_level(model.root, model, homes, ends, bundles, sizes)
     boxes: dict[str, Placed] = {}
     _settle(level, 0.0, 0.0, boxes)
@@ -68,7 +69,7 @@ def _parting(first: list[str], second: list[str]) -> tuple[str, str]:
 
 
 def _backward(model: GraphModel, homes: dict[str, list[str]]) -> set[int]:
-    """The edges to turn round so that no cluster has a cycle, found by walking depth first in the order of calls."""
+    """The edges to turn round so that no cluster has a cycle, found by walking depth first from the inputs."""
     pairs = [_parting(homes[e.source], homes[e.target]) for e in model.edges]
     after: dict[str, list[str]] = {}
     for a, b in pairs:
@@ -85,7 +86,7 @@ def _backward(model: GraphModel, homes: dict[str, list[str]]) -> set[int]:
                 walk(following)
         state[key] = 2
 
-    for key in after:
+    for key in sorted(after, key=lambda key: not key.startswith("input:")):
         if key not in state:
             walk(key)
     return {i for i, pair in enumerate(pairs) if pair in cycles}
