@@ -23,7 +23,8 @@ class Rollouts:
 
     def batch_space(self, obs: Space, action: Space, extras: Dict) -> Dict:
         """A batch: [T, B] everywhere, [B] for ``next_obs``, the observations after the last step."""
-        step = Dict(obs=obs, action=action, reward=Float(), discount=Float(), mask=Float(), **extras.spaces)
+        numbers = {name: Float() for name in ("reward", "discount", "mask")}
+        step = Dict({"obs": obs, "action": action, **numbers, **extras.spaces})
         return Dict({**step.ranked(time=True, batch=True).spaces, "next_obs": obs.ranked(batch=True)})
 
 
@@ -47,7 +48,8 @@ class Replay:
 
     def batch_space(self, obs: Space, action: Space, extras: Dict) -> Dict:
         """A batch: [B] everywhere."""
-        item = Dict(obs=obs, action=action, reward=Float(), discount=Float(), next_obs=obs, **extras.spaces)
+        numbers = {name: Float() for name in ("reward", "discount")}
+        item = Dict({"obs": obs, "action": action, "next_obs": obs, **numbers, **extras.spaces})
         return item.ranked(batch=True)
 
 

@@ -41,7 +41,7 @@ def parse(args: list[str]) -> Run:
     known, _ = first.parse_known_args(args)
     given = {key: value for key, value in vars(known).items() if value is not None and key != "config"}
     below = resolve(given, config=known.config)
-    arguments = tyro.cli(_arguments(below), args=args, prog="starling train", description=train.__doc__)
+    arguments: Any = tyro.cli(_arguments(below), args=args, prog="starling train", description=train.__doc__)
     options = {f.name: getattr(arguments, f.name) for f in dataclasses.fields(RunOptions) if f.name not in _NOT_FLAGS}
     algorithm = getattr(arguments, below.options.algo)
     settings = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}

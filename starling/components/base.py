@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, overload
 
 __all__ = ["Component", "api", "apis", "children", "expectations", "replace_children"]
 
@@ -27,6 +27,12 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 @dataclass_transform(frozen_default=True)
 class Component:
     """Base of all components; a subclass is a frozen dataclass of its annotated fields."""
+
+    if TYPE_CHECKING:  # a field typed Component may be called and has whatever APIs its value has
+
+        def __call__(self, p: Any, *args: Any) -> Any: ...
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True, eq=False)(cls)
@@ -91,7 +97,5 @@ def replace_children(component: Component, change: Callable[[str, Component], Co
                 change(f"{name}_{i}", v) if isinstance(v, Component) else v for i, v in enumerate(value)
             )
         elif isinstance(value, Mapping) and any(isinstance(v, Component) for v in value.values()):
-            changed[name] = {
-                k: change(f"{name}_{k}", v) if isinstance(v, Component) else v for k, v in value.items()
-            }
+            changed[name] = {k: change(f"{name}_{k}", v) if isinstance(v, Component) else v for k, v in value.items()}
     return dataclasses.replace(component, **changed) if changed else component  # type: ignore[type-var]

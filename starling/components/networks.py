@@ -30,7 +30,7 @@ class QNetwork(Component):
     @api
     def q_values(self, p: Params, obs: Any) -> Any:  # [*, O] -> [*, A]
         seen, _ = split_mask(obs)
-        return self.head.q_values(p.head, self.torso(p.torso, self.encoder(p.encoder, seen)))  # type: ignore[operator, attr-defined]
+        return self.head.q_values(p.head, self.torso(p.torso, self.encoder(p.encoder, seen)))
 
 
 class ValueNetwork(Component):
@@ -43,7 +43,7 @@ class ValueNetwork(Component):
     @api
     def __call__(self, p: Params, obs: Any) -> Any:  # [*, O] -> [*]
         seen, _ = split_mask(obs)
-        return self.head(p.head, self.torso(p.torso, self.encoder(p.encoder, seen)))  # type: ignore[operator]
+        return self.head(p.head, self.torso(p.torso, self.encoder(p.encoder, seen)))
 
 
 class PolicyNetwork(Component):
@@ -56,8 +56,8 @@ class PolicyNetwork(Component):
     @api
     def distribution(self, p: Params, obs: Any) -> Distribution:
         seen, mask = split_mask(obs)
-        features = self.torso(p.torso, self.encoder(p.encoder, seen))  # type: ignore[operator]
-        return self.head.distribution(p.head, features, mask)  # type: ignore[attr-defined]
+        features = self.torso(p.torso, self.encoder(p.encoder, seen))
+        return self.head.distribution(p.head, features, mask)
 
 
 class CriticNetwork(Component):
@@ -70,8 +70,8 @@ class CriticNetwork(Component):
     @api
     def __call__(self, p: Params, obs: Any, action: Any) -> Any:  # [*, O], [*, D] -> [*]
         seen, _ = split_mask(obs)
-        features = ops(action).concat([self.encoder(p.encoder, seen), action], axis=-1)  # type: ignore[operator]
-        return self.head(p.head, self.torso(p.torso, features))  # type: ignore[operator]
+        features = ops(action).concat([self.encoder(p.encoder, seen), action], axis=-1)
+        return self.head(p.head, self.torso(p.torso, features))
 
 
 class Critics(Component):
@@ -81,5 +81,5 @@ class Critics(Component):
 
     @api
     def q_values(self, p: Params, obs: Any, action: Any) -> Any:  # [*, O], [*, D] -> [*, critics]
-        values = [critic(p[f"critics_{i}"], obs, action) for i, critic in enumerate(self.critics)]  # type: ignore[operator]
+        values = [critic(p[f"critics_{i}"], obs, action) for i, critic in enumerate(self.critics)]
         return ops(action).stack(values, axis=-1)

@@ -38,7 +38,8 @@ def svg_text(assembly: Assembly) -> str:
     small = {c.nodes[0].key: c for c in model.root.walk() if c.path and len(c.nodes) == 1 and not c.clusters}
     layout = lay_out(_without(model, small), _sizes(model, small))
     reason = textwrap.wrap(assembly.error, 110) if assembly.failed else []
-    legend, wide = _legend({e.kind for e in model.edges if e.finished and not e.failed}, bool(assembly.failed))
+    upwards = any(backwards for _, _, backwards in layout.edges)
+    legend, wide = _legend({e.kind for e in model.edges if e.finished and not e.failed}, bool(reason), upwards)
     width = max([layout.width + 2 * MARGIN, wide, *(2 * MARGIN + _text_width(line) for line in reason)])
     top = HEADER + (LINE + 3) * len(reason)
     parts = [_header(model, reason, assembly)]
@@ -75,7 +76,7 @@ def _sizes(model: GraphModel, small: dict[str, Cluster]) -> Sizes:
         wide = max(
             [_text_width(line, bold=n == 0 and key in small) for n, line in enumerate(_words(node, small.get(key)))]
         )
-        under = 2 * (max([len(line) for line in lines], default=0) * LETTER + 8)
+        under = 2 * (max([len(line) for line in lines], default=0) * LETTER + 10)
         strips[key] = LINE * len(lines) + (6 if lines else 0)
         boxes[key] = (max(wide + 22, under), (38.0 if key in small else 26.0) + strips[key])
     titles = {f"cluster:{c.path}": _text_width(_label(c), bold=True) + 12 for c in model.root.walk()}
@@ -158,7 +159,7 @@ def _node(node: Node, small: Cluster | None, layout: Layout, of_root: bool) -> s
         )
     if box.height > height:
         for n, text in enumerate(_lines(node)):
-            place = f'x="{box.middle + 8:.1f}" y="{box.y + height + 12 + LINE * n:.1f}"'
+            place = f'x="{box.middle + 10:.1f}" y="{box.y + height + 12 + LINE * n:.1f}"'
             parts.append(
                 f'<text class="space" {place} style="fill:{COLOURS[kind_of_space(text)]}">{escape(text)}</text>'
             )
@@ -213,12 +214,14 @@ def _header(model: GraphModel, reason: list[str], assembly: Assembly) -> str:
     return title + "".join(lines)
 
 
-def _legend(kinds: set[str], failed: bool) -> tuple[str, float]:
+def _legend(kinds: set[str], failed: bool, upwards: bool) -> tuple[str, float]:
     """What the colours and shapes mean, along y = 0; and how wide that is."""
     x, parts = MARGIN, []
     lines = [(kind, COLOURS[kind]) for kind in KINDS if kind in kinds] + [("does not fit", RED)] * failed
+    lines += [("up, to a later call", PALE)] * upwards
     for name, colour in lines:
-        parts.append(f'<path d="M{x:.1f} 0l26 0" stroke="{colour}" stroke-width="2"/>')
+        dashes = 'stroke-dasharray="5 4" ' if colour == PALE else ""
+        parts.append(f'<path d="M{x:.1f} 0l26 0" stroke="{colour}" stroke-width="2" {dashes}/>')
         parts.append(f'<text x="{x + 31:.1f}" y="4">{name}</text>')
         x += 47 + _text_width(name)
     for name, radius, fill, line in (("input", 7, "#fff8e1", "#66788a"), ("API of the root", 4, "#e3eefb", INK)):

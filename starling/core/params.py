@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,12 @@ class Params(dict[str, Any]):
     """
 
     __slots__ = ()
-    __getattr__ = dict.__getitem__
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+    else:
+        __getattr__ = dict.__getitem__
 
     def get(self, name: str, shape: tuple[int, ...] = (), init: Initialiser | None = None) -> Any:  # type: ignore[override]
         return self[name]

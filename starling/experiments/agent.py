@@ -19,10 +19,11 @@ from starling.core.params import Params
 from starling.core.random import stream
 from starling.core.spaces import Space
 from starling.core.trees import Tree, items, map_leaves
-from starling.data import MinSize, NStepAdder, Table, transition_signature
+from starling.data import MinSize, NStepAdder, Table
 from starling.experiments.settings import overridden
 from starling.experiments.training import choose_backends
 from starling.records import checkpoint
+from starling.roles.collectors import signature_for
 from starling.roles.learner import Learner
 from starling.roles.policy import Policy
 
@@ -127,9 +128,7 @@ class _ReplayMemory:
     """Transitions in a table; every environment has an adder of its own, since they step at their own pace."""
 
     def __init__(self, algorithm: Algorithm, plan: Replay, seed: int) -> None:
-        signature = transition_signature(
-            algorithm.observation_space, algorithm.action_space, **algorithm.extras.spaces
-        )
+        signature = signature_for(algorithm)
         self._plan = plan
         self._table = Table(signature, plan.capacity, limiter=MinSize(plan.min_size), seed=seed)
         self._adders: dict[int, NStepAdder] = {}

@@ -41,7 +41,7 @@ def evaluate(
     found: list[tuple[float, int]] = []
     obs = envs.reset()
     while len(found) < episodes:
-        step = envs.step(policy.algorithm.to_env(policy.greedy(obs)))  # type: ignore[attr-defined]
+        step = envs.step(policy.algorithm.to_env(policy.greedy(obs)))
         for episode in step.episodes:
             if share[episode.env]:
                 share[episode.env] -= 1

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gymnasium.vector import VectorEnv
+
 from starling.core.errors import ConfigError, RunDirError, StarlingError
 from starling.envs import EnvLike, make
 from starling.envs.determinism import first_difference
@@ -83,6 +85,8 @@ def _why_inexact(training: Training) -> str:
     name = training.envs.name
     if not training.envs.exact_resume:
         return f"{name} cannot be put back to where it was"
+    if isinstance(training.env, VectorEnv):
+        return f"{name} is one object and cannot be made again"
     construct = constructor_of(training.env, **training.run.options.env_options)
     difference = first_difference(construct, training.run.options.seed, PROBE_STEPS)
     return f"{name} is not deterministic under a seed: {difference}" if difference else ""

@@ -16,11 +16,11 @@ from starling.components.assembly import Assembly, assemble
 from starling.components.build import Graph, build
 from starling.core.spaces import Space
 from starling.core.trees import Tree, map_leaves
-from starling.data import MinSize, Table, transition_signature
+from starling.data import MinSize, Table
 from starling.envs import EnvLike, Envs, make
 from starling.experiments.config import Run
 from starling.experiments.summaries import component_patterns
-from starling.roles.collectors import Collector, RolloutCollector, TransitionCollector
+from starling.roles.collectors import Collector, RolloutCollector, TransitionCollector, signature_for
 from starling.roles.learner import Learner
 from starling.roles.policy import Policy
 
@@ -83,9 +83,7 @@ class Training:
         plan = self.algorithm.plan
         self.collector: Collector
         if isinstance(plan, Replay):
-            signature = transition_signature(
-                self.algorithm.observation_space, self.algorithm.action_space, **self.algorithm.extras.spaces
-            )
+            signature = signature_for(self.algorithm)
             self.table = Table(signature, plan.capacity, limiter=MinSize(plan.min_size), seed=options.seed)
             self.collector = TransitionCollector(self.policy, self.envs, options.seed, self.table)
             self._due = plan.every  # environment steps at which the next round of updates falls

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from starling.algorithms.base import Algorithm
 from starling.algorithms.plans import Replay, Rollouts
 from starling.core.random import generator_state, restore_generator, stream
+from starling.core.spaces import Dict
 from starling.core.trees import Tree, map_leaves
-from starling.data import NStepAdder, Table
+from starling.data import NStepAdder, Table, transition_signature
 from starling.envs.protocol import Envs, Episode, Step
 from starling.roles.policy import Policy
 
-__all__ = ["Collector", "RolloutCollector", "TransitionCollector"]
+__all__ = ["Collector", "RolloutCollector", "TransitionCollector", "signature_for"]
+
+
+def signature_for(algorithm: Algorithm) -> Dict:
+    """What a table of the algorithm's transitions holds."""
+    extras = dict(algorithm.extras.spaces)
+    return transition_signature(algorithm.observation_space, algorithm.action_space, False, **extras)
 
 
 class Collector:
@@ -108,15 +115,6 @@ def _stack(trees: list[Tree]) -> Tree:
     if isinstance(first, np.ndarray):
         return np.array(trees)  # faster than np.stack for many small arrays
     return map_leaves(lambda *leaves: np.array(leaves), first, *trees[1:])
-
-
-class Sink(Protocol):
-    """What takes transitions."""
-
-    def add(
-        self, obs: Any, action: Any, extras: Any, reward: Any, terminated: Any, truncated: Any, next_obs: Any,
-        final_obs: Any, valid: Any,
-    ) -> Any: ...  # fmt: skip
 
 
 class TransitionCollector(Collector):

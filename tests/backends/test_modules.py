@@ -149,12 +149,16 @@ def test_the_gradient_is_that_of_pytorch():
         np.testing.assert_allclose(gradient, expected[path].grad, rtol=1e-5, err_msg=path)
 
 
-@pytest.mark.parametrize(("kind", "wrong"), [("torch", "numpy"), ("torch", "jax"), ("linen", "torch"), ("equinox", "numpy")])
+@pytest.mark.parametrize(
+    ("kind", "wrong"), [("torch", "numpy"), ("torch", "jax"), ("linen", "torch"), ("equinox", "numpy")]
+)
 def test_another_backend_is_refused_before_anything_runs(kind, wrong):
     module, right, _ = make(kind)
     root = Regression(as_component(module), Linear(1))
     assembly = assemble(root, X | {"y": Float((1,)).ranked(batch=True)})
-    with pytest.raises(ConfigError, match=f"component 'torso' is the .* it runs on backend '{right}', and '{wrong}' was asked"):
+    with pytest.raises(
+        ConfigError, match=f"component 'torso' is the .* it runs on backend '{right}', and '{wrong}' was asked"
+    ):
         build(assembly, get_backend(wrong))
 
 

@@ -180,7 +180,9 @@ def test_derivatives_are_taken_at_every_call(backend):
 
 
 def test_results_keep_the_types_of_their_trees(backend):
-    compiled = backend.compile(lambda p, x: {"p": map_leaves(lambda w: w + x, p), "pair": Pair(x, None), "list": [x, 1]})
+    compiled = backend.compile(
+        lambda p, x: {"p": map_leaves(lambda w: w + x, p), "pair": Pair(x, None), "list": [x, 1]}
+    )
     found = compiled(Params(q=Params(w=np.float32(1))), np.float32([1]))
     assert type(found["p"].q) is Params  # an optimiser's step must give parameters that a component can read
     assert type(found["pair"]) is Pair

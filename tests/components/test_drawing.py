@@ -110,7 +110,13 @@ def shared():
 
 def soft():
     critic = Critic(MLP((8,)), Linear(1))
-    inputs = {"obs": OBS, "noise": Float((2,)), "done": Bool(), "pixels": Int((3, 3), 0, 256, "uint8"), "choice": Int((), high=3)}
+    inputs = {
+        "obs": OBS,
+        "noise": Float((2,)),
+        "done": Bool(),
+        "pixels": Int((3, 3), 0, 256, "uint8"),
+        "choice": Int((), high=3),
+    }
     ranked = {name: space.ranked(batch=True) for name, space in inputs.items()}
     return assemble(SoftActorCritic(Actor(MLP((8,)), Linear(2)), (critic, critic)), ranked)
 
@@ -121,7 +127,13 @@ def broken():
     return caught.value.assembly
 
 
-GRAPHS = {"agent": lambda: assemble(agent(), INPUTS), "recurrent": recurrent, "shared": shared, "soft": soft, "broken": broken}
+GRAPHS = {
+    "agent": lambda: assemble(agent(), INPUTS),
+    "recurrent": recurrent,
+    "shared": shared,
+    "soft": soft,
+    "broken": broken,
+}
 graphs = pytest.mark.parametrize("name", GRAPHS)
 
 
@@ -135,7 +147,11 @@ def test_the_text_is_a_tree_of_components_with_their_calls():
         ("", "parameters", "FLOPs"),
         ("Agent", "67", ""),
         ("├─ act(obs: float32[B, 4], noise: float32[B, 2]) → int64[B]", "", short_number(act)),
-        ("├─ loss(obs: float32[B, 4], action: int32[B], next_obs: float32[B, 4], over: bool[B])", "", short_number(loss)),
+        (
+            "├─ loss(obs: float32[B, 4], action: int32[B], next_obs: float32[B, 4], over: bool[B])",
+            "",
+            short_number(loss),
+        ),
         ("│      → {0: float32[], 1.error: float32[B]}", "", ""),
         ("└─ q · QNet", "67", ""),
         ("   ├─ q_values(obs: float32[B, 4]) → float32[B, 2] ×3", "", short_number(torso + head)),
@@ -167,7 +183,9 @@ def test_a_failed_call_is_marked_in_the_text():
     assert any("act(obs: float32[B, 4], noise: float32[B, 2])" in line and "→" not in line for line in lines)
 
 
-@pytest.mark.parametrize(("value", "text"), [(0, "0"), (999, "999"), (1000, "1 k"), (1234567, "1.23 M"), (5e15, "5,000 T")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (999, "999"), (1000, "1 k"), (1234567, "1.23 M"), (5e15, "5,000 T")]
+)
 def test_numbers_are_short(value, text):
     assert short_number(value) == text
 
@@ -212,7 +230,11 @@ def test_a_recurrence_is_marked_and_is_no_edge():
 
 def sizes_of(model):
     keys = model.nodes()
-    return Sizes({k: (120.0, 40.0) for k in keys}, dict.fromkeys(keys, 14.0), {f"cluster:{c.path}": 90.0 for c in model.root.walk()})
+    return Sizes(
+        {k: (120.0, 40.0) for k in keys},
+        dict.fromkeys(keys, 14.0),
+        {f"cluster:{c.path}": 90.0 for c in model.root.walk()},
+    )
 
 
 def overlap(a, b):
@@ -306,7 +328,9 @@ def test_edges_have_the_colours_of_their_kinds():
 def test_a_failed_call_and_the_edges_into_it_are_red_with_the_reason(tmp_path):
     draw_svg(broken(), tmp_path / "broken.svg")
     picture = ElementTree.parse(tmp_path / "broken.svg").getroot()
-    paths = [p for p in picture.iter("{http://www.w3.org/2000/svg}path") if p.get("stroke") == RED and p.get("marker-end")]
+    paths = [
+        p for p in picture.iter("{http://www.w3.org/2000/svg}path") if p.get("stroke") == RED and p.get("marker-end")
+    ]
     assert [path[0].text for path in paths] == ["q.torso.__call__ → q.head.q_values: float32[B, 8]"]
     words = texts(picture)
     assert "✗ q_values" in words

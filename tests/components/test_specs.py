@@ -6,7 +6,17 @@ from typing import Any, Literal
 import pytest
 import yaml
 
-from starling.components import encoders, exploration, heads, images, layers, optimisers, preprocessing, recurrent, schedules
+from starling.components import (
+    encoders,
+    exploration,
+    heads,
+    images,
+    layers,
+    optimisers,
+    preprocessing,
+    recurrent,
+    schedules,
+)
 from starling.components.base import Component
 from starling.components.layers import MLP, Linear
 from starling.components.optimisers import Adam, Optimiser
@@ -128,7 +138,10 @@ def test_unknown_keys_suggest_the_nearest_and_say_where(tmp_path):
         ({"torso": 3}, r"spec.torso: 3 arrived; expected a dict with a 'type'"),
         ({"torso": {"sizes": [3]}}, r"spec.torso: no 'type' among 'sizes'"),
         ({"torso": {"type": "mlp", "sizes": 3}}, r"spec.torso.sizes: 3 \(int\) arrived; expected a list"),
-        ({"torso": {"type": "mlp", "sizes": [3, 2.5]}}, r"spec.torso.sizes.1: 2.5 \(float\) arrived; expected a whole number"),
+        (
+            {"torso": {"type": "mlp", "sizes": [3, 2.5]}},
+            r"spec.torso.sizes.1: 2.5 \(float\) arrived; expected a whole number",
+        ),
         ({"torso": {"type": "mlp"}}, r"spec.torso \(mlp\): key 'sizes' is missing"),
         ({"heads": [{"type": "mlp", "sizes": [1]}]}, "spec.heads.0: MLP, where a Linear belongs"),
         ({"pair": [1, 2, 3]}, r"spec.pair: \[1, 2, 3\] \(list\) arrived; expected a list of 2"),
@@ -199,8 +212,6 @@ def test_every_component_is_registered_once():
 
 def test_names_are_in_snake_case():
     assert all(name == name.lower() and name.isidentifier() for name in COMPONENTS)
-
-
 
 
 @pytest.mark.parametrize("name", COMPONENTS)

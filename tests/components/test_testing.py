@@ -90,7 +90,10 @@ def test_parameters_can_be_read_written_and_replaced(test):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"inner": {"w": np.ones((4, 3)), "b": [1, 2]}, "scale": 1}, r"'inner.w': shape \[4, 3\] arrived, shape \[4, 2\]"),
+        (
+            {"inner": {"w": np.ones((4, 3)), "b": [1, 2]}, "scale": 1},
+            r"'inner.w': shape \[4, 3\] arrived, shape \[4, 2\]",
+        ),
         ({"inner": {"w": np.ones((4, 2))}, "scale": 1}, r"'inner.b': nothing arrived, shape \[2\] was expected"),
         ({"inner": {"w": np.ones((4, 2)), "b": [1, 2]}, "scale": 1, "x": 1}, "'x': .* arrived, nothing was expected"),
     ],

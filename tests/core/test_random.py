@@ -10,7 +10,9 @@ def test_the_same_names_give_the_same_numbers():
     np.testing.assert_array_equal(stream(7, "actor", 3).random(50), stream(7, "actor", 3).random(50))
 
 
-@pytest.mark.parametrize("other", [(8, "actor", 3), (7, "actor", 4), (7, "learner", 3), (7, "actor"), (7, "actor/3", "")])
+@pytest.mark.parametrize(
+    "other", [(8, "actor", 3), (7, "actor", 4), (7, "learner", 3), (7, "actor"), (7, "actor/3", "")]
+)
 def test_other_names_or_seeds_give_other_numbers(other):
     assert not np.array_equal(stream(7, "actor", 3).random(50), stream(*other).random(50))
 
