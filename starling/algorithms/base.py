@@ -96,6 +96,11 @@ class Algorithm(Component):
     def draws(self, rng: np.random.Generator, rows: int) -> Tree:
         """Randomness for one ``update`` from a batch of ``rows`` steps."""
 
+    @property
+    def hold_noise(self) -> int:
+        """Steps of an environment that one draw of ``act_noise`` lasts."""
+        return 1
+
     def exploration(self, steps: int) -> float:
         """``explore`` for ``act`` after so many environment steps."""
         return 1.0

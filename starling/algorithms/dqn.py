@@ -17,7 +17,7 @@ from starling.components.encoders import encoder_for, split_mask
 from starling.components.heads import DuelingHead, QHead
 from starling.components.networks import QNetwork, torso_for
 from starling.components.optimisers import Adam, Optimiser
-from starling.components.schedules import Constant, Linear
+from starling.components.schedules import Linear
 from starling.components.targets import periodic
 from starling.core.errors import SpaceError
 from starling.core.params import Params
@@ -36,6 +36,7 @@ class DQNConfig:
 
     envs: int = 1  # environments stepped together
     learning_rate: float = 1e-3
+    anneal: bool = False  # let the learning rate fall linearly to 0
     gamma: float = 0.99
     n_step: int = 1
     double: bool = True
@@ -87,13 +88,15 @@ class DQN(Algorithm):
         torso = torso_for(config.torso, config.hidden, config.activation, init="lecun")
         head = DuelingHead(action.categories) if config.dueling else QHead(action.categories)
         falling = max(1.0, config.epsilon_fraction * total_steps)
+        rounds = max(1, (total_steps - config.learning_starts) // config.train_every)
+        end = 0.0 if config.anneal else config.learning_rate
         return cls(
             observation_space=obs,
             action_space=action,
             envs=envs,
             config=config,
             q=QNetwork(encoder_for(obs), torso, head),
-            optimiser=Adam(Constant(config.learning_rate), clip=config.max_gradient),
+            optimiser=Adam(Linear(config.learning_rate, end, rounds * config.updates), clip=config.max_gradient),
             epsilon=Linear(config.epsilon_start, config.epsilon_end, falling),
         )
 
@@ -116,7 +119,7 @@ class DQN(Algorithm):
     @api
     def greedy(self, p: Params, obs: Any) -> Any:
         q = masked(self.q.q_values(p.q, obs), split_mask(obs)[1])  # [B, A]
-        return ops(q).argmax(q, axis=-1)
+        return ops(q).astype(ops(q).argmax(q, axis=-1), ops(q).int32)
 
     @api
     def loss(self, p: Params, target: Params, batch: Tree) -> tuple[Any, Tree]:

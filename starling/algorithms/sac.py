@@ -45,6 +45,7 @@ class SACConfig:
     learning_starts: int = 100  # transitions before the first update
     train_every: int = 1  # environment steps between rounds of updates
     updates: int = 1  # updates in a round
+    hold_noise: int = 1  # steps that one draw of exploration noise lasts; more explores further
     temperature: float = 1.0  # the entropy's weight at the start
     learn_temperature: bool = True
     target_entropy: float | None = None  # nats; None: minus the number of action dimensions
@@ -57,6 +58,7 @@ class SACConfig:
         check_range(self, envs=(1, 65536), learning_rate=(0, 10), gamma=(0, 1), n_step=(1, 1000), tau=(0, 1))
         check_range(self, capacity=(1, 1e10), batch_size=(1, 1e7), train_every=(1, 1e9), updates=(1, 1e6))
         check_range(self, temperature=(1e-8, 1e6), critics=(1, 100), learning_starts=(0, 1e10))
+        check_range(self, hold_noise=(1, 1e6))
 
 
 class SAC(Algorithm):
@@ -97,7 +99,7 @@ class SAC(Algorithm):
         )  # fmt: skip
 
     def init(self, params: Params) -> Tree:
-        target = {"critics": map_leaves(lambda leaf: leaf + 0, params["critics"])}  # a copy: both may be donated
+        target = Params(critics=map_leaves(lambda leaf: leaf + 0, params["critics"]))  # a copy: both may be donated
         return {"params": params, "target": target, "optimiser": self.optimiser.init(params)}
 
     @api
@@ -144,7 +146,7 @@ class SAC(Algorithm):
 
     def apply_gradients(self, state: Tree, gradients: Tree) -> Tree:
         params, optimiser = self.optimiser.step(state["params"], gradients, state["optimiser"])
-        target = {"critics": polyak(state["target"]["critics"], params["critics"], self.config.tau)}
+        target = Params(critics=polyak(state["target"]["critics"], params["critics"], self.config.tau))
         return {"params": params, "target": target, "optimiser": optimiser}
 
     def update(self, state: Tree, batch: Tree, draws: Tree) -> tuple[Tree, Tree]:
@@ -152,6 +154,10 @@ class SAC(Algorithm):
 
     def act_noise(self, rng: np.random.Generator, lead: tuple[int, ...]) -> np.ndarray:
         return policy_noise(self.action_space, rng, lead)
+
+    @property
+    def hold_noise(self) -> int:
+        return self.config.hold_noise
 
     def draws(self, rng: np.random.Generator, rows: int) -> Tree:
         shape = (rows, self.bounds.size)

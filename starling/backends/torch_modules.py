@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from starling.backends.modules import Adapter
 from starling.core.errors import ConfigError
+from starling.core.trees import map_leaves
 
 __all__ = ["TorchAdapter"]
 
@@ -38,14 +39,16 @@ class TorchAdapter(Adapter):
         return call(*args)
 
     def check_stateless(self, params: dict[str, Any], *args: Any) -> None:
-        for name, part in self.module.named_modules():
-            if isinstance(part, torch.nn.modules.dropout._DropoutNd) and part.training and part.p > 0:
-                self.refuse_state(f"PyTorch's generator (dropout {name or type(part).__name__!r})")
+        example = map_leaves(lambda x: x[(0,) * self.vmap], args)
         before = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         after = {name: buffer.clone() for name, buffer in before.items()}
-        if before:
-            with torch.no_grad():
-                torch.func.functional_call(self.module, {**params, **after}, args)
+        generator = torch.get_rng_state()
+        with torch.no_grad():
+            torch.func.functional_call(self.module, {**params, **after}, example)
+        drew = not torch.equal(generator, torch.get_rng_state())
+        torch.set_rng_state(generator)
+        if drew:
+            self.refuse_state("PyTorch's random generator (by dropout?)")
         changed = [name for name in before if not torch.equal(before[name], after[name])]
         if changed:
             self.refuse_state(f"buffer {changed[0]!r}")

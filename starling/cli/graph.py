@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import tyro
 
+from starling.components.assembly import Assembly
 from starling.components.drawing import draw_svg, draw_text
-from starling.core.errors import SpaceError
+from starling.core.errors import RequestError, SpaceError
 from starling.envs import make
 from starling.experiments.config import resolve
 from starling.experiments.training import assemble_for
@@ -37,12 +38,19 @@ def graph(args: list[str]) -> int:
     except SpaceError as error:
         if error.assembly is not None:
             if arguments.svg:
-                draw_svg(error.assembly, arguments.svg)
+                _write_svg(error.assembly, arguments.svg)
             print(draw_text(error.assembly), file=sys.stderr)
         raise
     if arguments.svg:
-        draw_svg(assembly, arguments.svg)
+        _write_svg(assembly, arguments.svg)
         print(f"drew {arguments.svg}: {len(assembly.calls)} calls, {assembly.parameter_count:,} parameters")
     else:
         print(draw_text(assembly))
     return 0
+
+
+def _write_svg(assembly: Assembly, path: str) -> None:
+    try:
+        draw_svg(assembly, path)
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror}. Choose another --svg.") from error

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from starling import __version__
-from starling.core.errors import StarlingError, UnknownNameError
+from starling.core.errors import EnvError, StarlingError, UnknownNameError
 
 __all__ = ["main"]
 
@@ -40,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return command(args[1:])
     except StarlingError as error:
         print(f"starling: {error}", file=sys.stderr)
+        if isinstance(error, EnvError):
+            print(_foreign_frames(error), end="", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("starling: interrupted", file=sys.stderr)
@@ -47,6 +51,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away: nothing more to say to it
         return 141
+
+
+def _foreign_frames(error: EnvError) -> str:
+    """Where in the environment's own code an exception came from; empty where it came from ours."""
+    frames = traceback.extract_tb(error.__cause__.__traceback__) if error.__cause__ is not None else []
+    ours = str(Path(__file__).parent.parent)
+    last = max((i for i, frame in enumerate(frames) if frame.filename.startswith(ours)), default=-1)
+    return "".join(traceback.format_list(frames[last + 1 :]))
 
 
 def _usage() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -37,6 +38,8 @@ def resume(args: list[str]) -> int:
     """Go on with an interrupted run."""
     arguments = tyro.cli(ResumeArguments, args=args, prog="starling resume")
     result = resume_run(arguments.run, command=["starling", "resume", *args], quiet=arguments.quiet)
+    for note in result.notes:
+        print(f"starling: {note}", file=sys.stderr)
     report(result)
     return 130 if result.summary["status"] == "interrupted" else 0
 

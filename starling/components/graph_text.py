@@ -72,7 +72,7 @@ def _call_lines(assembly: Assembly, calls: list[CallRecord], first: str, rest: s
     result = f" → {call.output or 'None'}" if finished else ""
     text = f"{'✗ ' if failed else ''}{call.api}({arguments}){result}{count}"
     glued = re.sub(r": |, (?=[^\[]*\])", lambda gap: gap[0].replace(" ", _GLUE), text)  # a space is not torn apart
-    wrapped = textwrap.wrap(glued, WIDTH - NUMBERS - len(first) - 1, subsequent_indent="    ")
+    wrapped = textwrap.wrap(glued, max(30, WIDTH - NUMBERS - len(first) - 1), subsequent_indent="    ")
     pieces = [piece.replace(_GLUE, " ") for piece in wrapped]
     lines = [_line(f"{(rest if i else first)}{piece}", "", "") for i, piece in enumerate(pieces)]
     lines[0] = _line(f"{first}{pieces[0]}", "", short_number(call.flops) if finished else "")
@@ -83,4 +83,6 @@ def _call_lines(assembly: Assembly, calls: list[CallRecord], first: str, rest: s
 
 
 def _line(left: str, parameters: str, flops: str) -> str:
-    return f"{left:<{WIDTH - NUMBERS}}{parameters:>13}{flops:>11}"
+    room = WIDTH - NUMBERS
+    cut = left if len(left) <= room else left[: room - 1] + "…"
+    return f"{cut:<{room}}{parameters:>13}{flops:>11}"

@@ -87,10 +87,10 @@ def noisy_affine(p: Params, x: Any, size: int, sigma: float, noise: Any, tag: st
 
 def normalised(p: Params, x: Any, epsilon: float = 1e-5, tag: str = "") -> Any:
     """The last dimension moved to mean 0 and variance 1, then scaled and shifted by ``scale<tag>``, ``shift<tag>``."""
-    xp = ops(x)
-    centred = x - xp.mean(x, axis=-1, keepdims=True)
-    y = centred / xp.sqrt(xp.mean(xp.square(centred), axis=-1, keepdims=True) + epsilon)
-    features = (x.shape[-1],)
+    xp, features = ops(x), (x.shape[-1],)
+    share = 1.0 / x.shape[-1]  # a sum and a product: NumPy's mean takes five times as long on an actor's batch
+    centred = x - xp.sum(x, axis=-1, keepdims=True) * share
+    y = centred / xp.sqrt(xp.sum(centred * centred, axis=-1, keepdims=True) * share + epsilon)
     return y * p.get("scale" + tag, features, initialisers.ones) + p.get("shift" + tag, features, initialisers.zeros)
 
 

@@ -120,10 +120,12 @@ class Adam(Optimiser):
     def direction(self, gradients: Tree, state: Tree, params: Tree, count: Any) -> tuple[Tree, dict[str, Tree]]:
         mean = map_leaves(lambda m, g: self.beta1 * m + (1 - self.beta1) * g, state["mean"], gradients)
         square = map_leaves(lambda s, g: self.beta2 * s + (1 - self.beta2) * g * g, state["square"], gradients)
+        # (m / mean_bias) / (√(s / square_bias) + ε) with what is the same for every element taken together.
         mean_bias, square_bias = _bias(self.beta1, count), _bias(self.beta2, count)
+        stretch, eps = mean_bias / ops(square_bias).sqrt(square_bias), self.eps * mean_bias
 
         def scaled(m: Any, s: Any, leaf: Any) -> Any:
-            change = (m / mean_bias) / (ops(s).sqrt(s / square_bias) + self.eps)
+            change = m / (ops(s).sqrt(s) * stretch + eps)
             return change + self.weight_decay * leaf if self.weight_decay else change
 
         return map_leaves(scaled, mean, square, params), {"mean": mean, "square": square}
@@ -132,4 +134,5 @@ class Adam(Optimiser):
 def _bias(beta: float, count: Any) -> Any:
     """1 − β^count; written with expm1, since 1 − 0.999 keeps only five digits in float32."""
     xp = ops(count)
-    return -xp.expm1(math.log(beta) * xp.astype(count, xp.float32)) if beta else 1.0
+    count = xp.astype(count, xp.float32)
+    return -xp.expm1(math.log(beta) * count) if beta else xp.ones_like(count)

@@ -102,7 +102,7 @@ def from_spec(spec: Mapping[str, Any] | str | Path | Component, where: str = "sp
         )
     cls = _class_of(spec["type"], where)
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     given: dict[str, Any] = {}
     for key, value in spec.items():
         if key == "type":
@@ -116,6 +116,13 @@ def from_spec(spec: Mapping[str, Any] | str | Path | Component, where: str = "sp
                 f"{where} ({spec['type']}): key {name!r} is missing; it needs {' and '.join(_required(fields))}."
             )
     return cls(**given)
+
+
+def _hints(cls: type[Component]) -> dict[str, Any]:
+    try:
+        return get_type_hints(cls)
+    except NameError:  # a user's class whose annotations name what its module does not import: its own checks must do
+        return {}
 
 
 def to_spec(component: Component) -> dict[str, Any]:

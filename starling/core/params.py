@@ -36,5 +36,6 @@ def with_scopes(tree: Any, kind: type) -> Any:
     if isinstance(tree, dict):
         return kind((key, with_scopes(child, kind)) for key, child in tree.items())
     if isinstance(tree, (tuple, list)):
-        return type(tree)(with_scopes(child, kind) for child in tree)
+        children = [with_scopes(child, kind) for child in tree]
+        return type(tree)(*children) if hasattr(tree, "_fields") else type(tree)(children)
     return tree

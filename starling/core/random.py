@@ -16,7 +16,7 @@ __all__ = ["generator_state", "restore_generator", "stream"]
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:
     """The generator of ``names`` under ``seed``: the same names always give the same stream."""
-    text = "/".join(str(part) for part in (seed, *names))
+    text = "\0".join(str(part) for part in (seed, *names))
     key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
     return np.random.Generator(np.random.Philox(key=key))
 

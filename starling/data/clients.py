@@ -105,6 +105,7 @@ class _Client:
         if "busy" in answer:
             connection.close()
             return None, answer
+        connection.setblocking(False)
         self._connection = connection
         return Segment(self._fields, descriptors[0]), answer
 
@@ -183,6 +184,7 @@ class Writer:
         self._counters = segment.counters
         self._leaves = [segment.arrays[path] for path in self._columns.paths]
         self._priorities = segment.arrays[PRIORITY]
+        self._tail = int(self._counters[TAIL])
 
     @property
     def sent(self) -> int:
@@ -202,21 +204,27 @@ class Writer:
     def insert_leaves(
         self, leaves: list[np.ndarray], n: int, priorities: Any = None, timeout: float | None = None
     ) -> int:
-        given = np.full(n, np.nan) if priorities is None else np.asarray(priorities, np.float64)
-        if given.shape != (n,) or (priorities is not None and not (given >= 0).all()) or np.isinf(given).any():
+        given = None if priorities is None else np.asarray(priorities, np.float64)
+        if given is not None and not (given.shape == (n,) and ((given >= 0) & np.isfinite(given)).all()):
             raise DataError(f"priorities {given!r:.80} arrived for {n} items; one finite number, at least 0, for each.")
         done = 0
         while done < n:
             head = self._head
-            free = self.slots - (head - int(self._counters[TAIL]))
+            if head + n - done - self._tail > self.slots:  # as far as known: look again
+                self._tail = int(self._counters[TAIL])
+            free = self.slots - (head - self._tail)
             if free <= 0:
                 self._client.wait(self._has_room, timeout, "a writer", self._recover)
                 continue
             start = head % self.slots
             step = min(n - done, free, self.slots - start)
-            for ring, leaf in zip(self._leaves, leaves):
-                ring[start : start + step] = leaf[done : done + step]
-            self._priorities[start : start + step] = given[done : done + step]
+            if n == 1:
+                for ring, leaf in zip(self._leaves, leaves):
+                    ring[start] = leaf[0]
+            else:
+                for ring, leaf in zip(self._leaves, leaves):
+                    ring[start : start + step] = leaf[done : done + step]
+            self._priorities[start : start + step] = np.nan if given is None else given[done : done + step]
             self._head = head + step
             self._counters[HEAD] = head + step  # only now does the server see the items
             done += step

@@ -49,7 +49,7 @@ class Journal:
     def append(self, writer: str, sequence: int, items: int, arrays: list[np.ndarray]) -> None:
         """Record ``items`` items of a writer, the first with this number; arrays are contiguous, one per leaf."""
         name = writer.encode()
-        buffers = [memoryview(array).cast("B") for array in arrays if array.size]
+        buffers = [memoryview(array.data).cast("B") for array in arrays if array.size]
         checksum, length = zlib.crc32(name), 0
         for buffer in buffers:
             checksum, length = zlib.crc32(buffer, checksum), length + len(buffer)

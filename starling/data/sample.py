@@ -59,11 +59,14 @@ def make_sample(columns: Columns, batch_size: int, given: Mapping[str, np.ndarra
     """
     if given is None:
         leaves = columns.empty(batch_size)
-        numbers = [np.empty(batch_size, np.int64), np.empty(batch_size), np.empty(batch_size, np.float32)]
+        given = {
+            "(keys)": np.empty(batch_size, np.int64),
+            "(probabilities)": np.empty(batch_size),
+            "(weights)": np.empty(batch_size, np.float32),
+        }
     else:
         leaves = [given[path] for path in columns.paths]
-        numbers = [given[name] for name in ("(keys)", "(probabilities)", "(weights)")]
-    keys, probabilities, weights = numbers
+    keys, probabilities, weights = (given[name] for name in ("(keys)", "(probabilities)", "(weights)"))
     weights[:] = 1.0
     plain = [i for i in range(len(leaves)) if i not in columns.pools]
     plan = np.empty((len(plain), 4), np.int64)

@@ -1,4 +1,4 @@
-"""One table spread over several servers: writers deal out items, samplers take turns, priorities find their way back."""
+"""One table spread over several servers: writers deal out, samplers take turns, priorities find their way back."""
 
 from __future__ import annotations
 

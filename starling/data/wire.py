@@ -67,16 +67,16 @@ def receive(connection: socket.socket, descriptors: int = 0) -> tuple[dict[str, 
 
 
 def ring_bell(connection: socket.socket) -> None:
-    """Wake the other side; a full socket means that it has been woken already."""
+    """Wake the other side of a non-blocking socket; where it is full, a bell has been rung already."""
     with contextlib.suppress(OSError):
-        connection.send(b"!", socket.MSG_DONTWAIT)
+        connection.send(b"!")
 
 
 def drain(connection: socket.socket) -> bool:
-    """Take all waiting bytes; False where the other side is gone."""
+    """Take all waiting bytes from a non-blocking socket; False where the other side is gone."""
     while True:
         try:
-            content = connection.recv(4096, socket.MSG_DONTWAIT)
+            content = connection.recv(4096)
         except BlockingIOError:
             return True
         except OSError:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from starling.algorithms import get_algorithm
+from starling.algorithms import ALGORITHMS, get_algorithm
 from starling.core.errors import ConfigError, UnknownNameError
 from starling.experiments.presets import Preset, find_preset, get_preset
 from starling.experiments.settings import load_yaml, overridden, plain
@@ -64,15 +64,22 @@ class Run:
 
 def resolve(*layers: Mapping[str, Any], config: str | Path | None = None) -> Run:
     """The run that ``layers`` of settings describe, later ones over earlier ones; ``config`` is a file below them."""
-    given = ([load_yaml(config)] if config else []) + [dict(layer) for layer in layers]
+    given = [_normalised(layer) for layer in ([load_yaml(config)] if config else []) + list(layers)]
     merged: dict[str, Any] = {}
     for layer in given:
         for key, value in layer.items():
             both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
             merged[key] = {**merged[key], **value} if both else value
+    for key in ("algo", "env"):
+        if key in merged and not isinstance(merged[key], str):
+            raise ConfigError(f"{key}={merged[key]!r}; a name was expected.")
     preset = _preset_for(merged)
     if preset is not None:
         below = preset.settings
+        if merged.get("algo", below["algo"]) != below["algo"]:
+            raise ConfigError(
+                f"preset {preset.name!r} is for {below['algo']}; algo={merged['algo']} was asked for. Drop one of them."
+            )
         merged = {
             **below,
             **{k: {**below.get(k, {}), **v} if isinstance(v, Mapping) else v for k, v in merged.items()},
@@ -85,13 +92,25 @@ def resolve(*layers: Mapping[str, Any], config: str | Path | None = None) -> Run
         raise ConfigError(f"{name}={settings!r}; the settings of the algorithm are a mapping.")
     known = [f.name for f in dataclasses.fields(RunOptions)]
     for key in merged:
-        if str(key).replace("-", "_") not in known:
+        if key not in known:
             raise UnknownNameError("setting", key, [*known, name, "preset"], "the run's configuration")
     return Run(
         options=overridden(RunOptions(), merged, "run"),
         algorithm=overridden(algorithm.Config(), settings, name),
         preset=preset.name if preset else None,
     )
+
+
+def _normalised(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """The layer with ``learning-rate`` as ``learning_rate``: of the run and of the algorithm, not inside options."""
+
+    def snake(settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {str(key).replace("-", "_"): value for key, value in settings.items()}
+
+    return {
+        key: snake(value) if key in ALGORITHMS and isinstance(value, Mapping) else value
+        for key, value in snake(layer).items()
+    }
 
 
 def _preset_for(merged: Mapping[str, Any]) -> Preset | None:

@@ -6,17 +6,18 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gymnasium.vector import VectorEnv
 
-from starling.core.errors import ConfigError, RunDirError, StarlingError
+from starling.core.errors import CheckpointError, ConfigError, RunDirError, RunError, StarlingError
 from starling.envs import EnvLike, make
 from starling.envs.determinism import first_difference
 from starling.envs.making import constructor_of
+from starling.envs.vector_envs import VectorEnvs
 from starling.experiments.config import Run, resolve
 from starling.experiments.evaluation import Evaluation, evaluate
 from starling.experiments.summaries import Summaries
@@ -38,6 +39,7 @@ class Result:
 
     directory: Path
     summary: dict[str, Any]
+    notes: tuple[str, ...] = ()  # what the reader should know of how it came about
 
     @property
     def final_return(self) -> float | None:
@@ -71,13 +73,30 @@ def resume(
         try:
             checkpoints = run_dir.checkpoints(training.run.options.keep_checkpoints)
             state, meta = checkpoints.load()
-            checkpoints.rewind(meta["step"])
-            training.restore(state)
+            notes = tuple(f"passed over a newer checkpoint: {reason}" for reason in checkpoints.skipped)
+            with _expecting_a_state(run_dir):
+                training.restore(state)
+                step, seconds = int(meta["step"]), float(meta["seconds"])
+            checkpoints.rewind(step)
             if not training.envs.exact_resume:
                 _write_manifest(run_dir, training.run, command, _why_inexact(training))
-            return _Session(training, run_dir, seconds=float(meta["seconds"]), resumed=training.steps).finish()
+            result = _Session(training, run_dir, seconds, resumed=step).finish()
+            return replace(result, notes=notes)
         finally:
             training.close()
+
+
+@contextmanager
+def _expecting_a_state(run_dir: RunDir) -> Iterator[None]:
+    """A checkpoint may be whole and yet hold something else: say so."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        what = f"{type(error).__name__}: {error!s:.200}"
+        raise CheckpointError(
+            f"the checkpoint in {run_dir.path} is not the state of this run ({what}); it was changed, or written by "
+            "another version."
+        ) from error
 
 
 def _why_inexact(training: Training) -> str:
@@ -88,7 +107,10 @@ def _why_inexact(training: Training) -> str:
     if isinstance(training.env, VectorEnv):
         return f"{name} is one object and cannot be made again"
     construct = constructor_of(training.env, **training.run.options.env_options)
-    difference = first_difference(construct, training.run.options.seed, PROBE_STEPS)
+    try:
+        difference = first_difference(construct, training.run.options.seed, PROBE_STEPS)
+    except Exception as error:  # the environment's own code: training will meet it, and tell where
+        return f"{name} could not be probed: it raised {type(error).__name__}: {error}"
     return f"{name} is not deterministic under a seed: {difference}" if difference else ""
 
 
@@ -107,7 +129,7 @@ class _Session:
         self.options = training.run.options
         self.checkpoints = run_dir.checkpoints(self.options.keep_checkpoints)
         self._before, self._started = seconds, time.monotonic()
-        self._resumed = resumed
+        self._resumed = self._reported = self._saved = resumed
         self.summaries = Summaries(self.options.algo, self.options.summaries)
 
     @property
@@ -122,14 +144,27 @@ class _Session:
             Metrics(self.run_dir, resume_step=self._resumed) as metrics,
             Progress(self.options.steps, title, quiet=self.options.quiet) as progress,
         ):
-            try:
+            with self._noting_failure():
                 self._train(metrics, progress, stop)
-            except StarlingError:
-                self._write_summary("failed")
-                raise
         if stop.is_set():
             return Result(self.run_dir.path, self._write_summary("interrupted"))
-        return self._close()
+        with self._noting_failure():
+            return self._close()
+
+    @contextmanager
+    def _noting_failure(self) -> Iterator[None]:
+        """Leave a summary of a run that ends early; what ended it matters more than that it can be written."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._write_summary("interrupted")
+            raise
+        except StarlingError as error:
+            with suppress(StarlingError):
+                self._write_summary("failed")
+            if isinstance(error, RunDirError):  # the directory was good when the run began
+                raise RunError(str(error)) from error
+            raise
 
     def _train(self, metrics: Metrics, progress: Progress, stop: threading.Event) -> None:
         training, options = self.training, self.options
@@ -145,10 +180,13 @@ class _Session:
             if training.steps >= save_at:
                 save_at += options.checkpoint_every
                 self._save()
-        self._report(metrics, progress)
-        self._save()
+        if self._reported != training.steps:
+            self._report(metrics, progress)
+        if self._saved != training.steps:
+            self._save()
 
     def _report(self, metrics: Metrics, progress: Progress) -> None:
+        self._reported = self.training.steps
         values = self.training.metrics()
         means, histograms = self.summaries.take(values, self.training.learner.recorded)
         speed = self.training.steps / max(self.seconds, 1e-9)
@@ -158,6 +196,7 @@ class _Session:
         progress.update(self.training.steps, episode_return=values.get("episode_return"), losses=losses)
 
     def _save(self) -> None:
+        self._saved = self.training.steps
         self.checkpoints.save(self.training.steps, self.training.state(), {"seconds": self.seconds})
 
     def _close(self) -> Result:
@@ -200,7 +239,7 @@ def play(training: Training, episodes: int, quiet: bool = True, seed: int | None
     if episodes == 0:
         return Evaluation([], [])
     options = training.run.options
-    count = min(episodes, 16)
+    count = training.envs.count if isinstance(training.envs, VectorEnvs) else min(episodes, 16)
     chosen = options.seed + 1_000_000 if seed is None else seed
     title = f"greedy evaluation on {options.env}, {episodes} episodes"
     with make(training.env, count, chosen, **options.env_options) as envs, Progress(episodes, title, quiet=quiet) as bar:
@@ -221,7 +260,8 @@ def evaluate_run(
             training.policy.load(training.learner.fitted(weights), 0)
         else:
             state, _ = run_dir.checkpoints().load()
-            training.learner.restore(state["learner"])
+            with _expecting_a_state(run_dir):
+                training.learner.restore(state["learner"])
             training.policy.load(training.learner.weights(), training.learner.version)
         return play(training, episodes, quiet=quiet, seed=seed)
     finally:

@@ -60,13 +60,13 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
         return value
     if origin is tuple and isinstance(value, (list, tuple)):
         return tuple(_checked(item, args[0], f"{where}[{i}]") for i, item in enumerate(value))
+    if hint in (float, int) and isinstance(value, str):  # YAML reads 1e-3 as a string
+        try:
+            value = float(value)
+        except ValueError:
+            pass
     if hint is float:
-        if isinstance(value, str):  # YAML reads 1e-3 as a string
-            try:
-                return float(value)
-            except ValueError:
-                pass
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
             return float(value)
     elif hint is int:
         if isinstance(value, float) and value.is_integer():

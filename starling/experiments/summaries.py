@@ -12,12 +12,36 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Summaries", "component_patterns"]
+from starling.components.assembly import Assembly
+from starling.core.errors import UnknownNameError
+from starling.core.trees import items
+
+__all__ = ["Summaries", "check_summaries", "component_patterns"]
+
+RUN_VALUES = ("episode_return", "episodes", "updates", "explore")  # reported whatever the algorithm
 
 
 def component_patterns(algo: str, patterns: Sequence[str]) -> list[str]:
     """The patterns as the graph knows its components: without the algorithm's name."""
     return [pattern.removeprefix(f"{algo}.") for pattern in patterns]
+
+
+def check_summaries(algo: str, patterns: Sequence[str], assembly: Assembly) -> None:
+    """Refuse a pattern that matches nothing, naming what there is."""
+    losses = assembly.outputs["loss"]  # (loss, metrics)
+    known = {*RUN_VALUES, *(f"{algo}.{path}" for path, _ in items(losses[1]))}
+    learning: set[int] = set()  # calls inside an API that learns: the others are not part of an update
+    for call in assembly.calls:
+        if call.parent in learning or (call.parent is None and "obs" not in call.inputs):
+            learning.add(call.index)
+            known.add(f"{algo}.{call.path}.{call.api}" if call.path else f"{algo}.{call.api}")
+    for pattern in patterns:
+        if not any(_matches(algo, name, pattern) for name in known):
+            raise UnknownNameError("value", pattern, known, "summaries")
+
+
+def _matches(algo: str, name: str, pattern: str) -> bool:
+    return fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(name.removeprefix(f"{algo}."), pattern)
 
 
 class Summaries:
@@ -38,5 +62,4 @@ class Summaries:
         return means, {f"summary.{name}": value.ravel() for name, value in values.items() if value.size}
 
     def _wanted(self, name: str) -> bool:
-        short = name.removeprefix(f"{self._algo}.")
-        return any(fnmatch.fnmatch(name, p) or fnmatch.fnmatch(short, p) for p in self._patterns)
+        return any(_matches(self._algo, name, pattern) for pattern in self._patterns)

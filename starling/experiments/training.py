@@ -19,7 +19,7 @@ from starling.core.trees import Tree, map_leaves
 from starling.data import MinSize, Table
 from starling.envs import EnvLike, Envs, make
 from starling.experiments.config import Run
-from starling.experiments.summaries import component_patterns
+from starling.experiments.summaries import check_summaries, component_patterns
 from starling.roles.collectors import Collector, RolloutCollector, TransitionCollector, signature_for
 from starling.roles.learner import Learner
 from starling.roles.policy import Policy
@@ -71,6 +71,7 @@ class Training:
         self.env: EnvLike = options.env if env is None else env
         self.envs: Envs = make(self.env, run.algorithm.envs, options.seed, **options.env_options)
         assembly = assemble_for(run, self.envs.observation_space, self.envs.action_space)
+        check_summaries(options.algo, options.summaries, assembly)
         self.backends = choose_backends(assembly, options.backend, options.act_backend)
         self.graph = build(assembly, get_backend(self.backends.learn), options.seed, options.device_map)
         self.algorithm: Algorithm = assembly.root  # type: ignore[assignment]

@@ -125,13 +125,16 @@ class TransitionCollector(Collector):
         plan = self.algorithm.plan
         assert isinstance(plan, Replay)
         self.adder = NStepAdder(table, num_envs=envs.count, n=plan.n_step, gamma=plan.gamma)
+        self._noise, self._held = self.algorithm.act_noise(self._rng, (envs.count,)), 0  # held for so many more steps
 
     def collect(self) -> None:
         """One step of every environment."""
         if self.obs is None:
             self._begin()
-        noise = self.algorithm.act_noise(self._rng, (self.envs.count,))
-        chosen = self.policy.act(self.obs, noise, self.algorithm.exploration(self.steps))
+        if self._held == 0:
+            self._noise, self._held = self.algorithm.act_noise(self._rng, (self.envs.count,)), self.algorithm.hold_noise
+        self._held -= 1
+        chosen = self.policy.act(self.obs, self._noise, self.algorithm.exploration(self.steps))
         action = chosen.pop("action")
         step = self.envs.step(self.algorithm.to_env(action))
         self.adder.add(
@@ -143,8 +146,9 @@ class TransitionCollector(Collector):
         self.obs = step.obs
 
     def state(self) -> Tree:
-        return {**super().state(), "adder": self.adder.state()}
+        return {**super().state(), "adder": self.adder.state(), "noise": self._noise, "held": self._held}
 
     def restore(self, state: Tree) -> None:
         super().restore(state)
         self.adder.restore(state["adder"])
+        self._noise, self._held = state["noise"], int(state["held"])

@@ -173,7 +173,7 @@ def test_numpy_arrays_are_refused_where_a_graph_was_not_built():
     ("module", "what"),
     [
         (torch.nn.BatchNorm1d(4), "buffer 'running_var'"),
-        (torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5)), "dropout '1'"),
+        (torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5)), "PyTorch's random generator"),
         (linen.BatchNorm(use_running_average=False), "collection 'batch_stats'"),
         (nnx.BatchNorm(4, rngs=nnx.Rngs(0)), "'var'"),
         (nnx.Dropout(0.5, rngs=nnx.Rngs(0)), "'rngs.count'"),
@@ -224,7 +224,7 @@ def test_parameters_that_do_not_fit_are_refused(module, message):
 
 
 def test_inputs_that_do_not_fit_name_the_component():
-    with pytest.raises(SpaceError, match="component 'torso' .Module., API '__call__'") as caught:
+    with pytest.raises(SpaceError, match=r"component 'torso' .Module., API '__call__'") as caught:
         assemble(Regression(as_component(torch.nn.Linear(5, 2)), Linear(1)), X | {"y": Float().ranked(batch=True)})
     assert caught.value.assembly.failed.path == "torso"
 
@@ -257,6 +257,20 @@ def test_several_arrays_go_in_and_a_tree_comes_out():
     inner = test.assembly.calls[1]
     assert inner.inputs == {"x": "float32[B, 4]", "more0": "float32[B, 2]"}
     assert inner.output == "{pair.0: float32[B, 1], pair.1: float32[B, 4], value: float32[B]}"
+
+
+def test_a_torch_module_may_map_over_dimensions_too():
+    module = TorchNet()
+    test = ComponentTest(as_component(module, vmap=1), X, "torch")
+    test.check("__call__", [x], module(torch.tensor(x)).detach().numpy())
+
+
+def test_assembling_draws_no_numbers_from_pytorch():
+    module, state = as_component(TorchNet()), torch.get_rng_state()
+    with pytest.raises(ConfigError, match="random generator"):
+        assemble(as_component(torch.nn.Dropout(0.5)), X)
+    assemble(module, X)
+    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_equinox_modules_map_over_as_many_dimensions_as_said():

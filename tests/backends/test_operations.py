@@ -43,7 +43,9 @@ def test_logsumexp_along_other_axes_and_kept_dimensions(call, rng):
     expected = np.log(np.exp(x).sum(axis=0))
     np.testing.assert_allclose(call(lambda xp, x: xp.logsumexp(x, axis=0), x), expected, rtol=1e-5, atol=1e-6)
     assert call(lambda xp, x: xp.logsumexp(x, axis=0, keepdims=True), x).shape == (1, 4)
-    np.testing.assert_allclose(np.exp(call(lambda xp, x: xp.log_softmax(x, axis=0), x)).sum(axis=0), np.ones(4), rtol=1e-5)
+    np.testing.assert_allclose(
+        np.exp(call(lambda xp, x: xp.log_softmax(x, axis=0), x)).sum(axis=0), np.ones(4), rtol=1e-5
+    )
 
 
 def test_logsumexp_of_nothing_possible_is_minus_infinity(call):

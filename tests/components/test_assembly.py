@@ -39,7 +39,8 @@ def test_parameters_are_the_same_whatever_the_order_of_creation():
     spaces = {"x": OBS}
     first = create_parameters(assemble(Scalar(("a", "b", "c")), spaces), seed=3)
     second = create_parameters(assemble(Scalar(("c", "a", "b")), spaces), seed=3)
-    assert list(items(first)) and all(np.array_equal(first[name], second[name]) for name in "abc")
+    assert list(items(first))
+    assert all(np.array_equal(first[name], second[name]) for name in "abc")
     assert not np.array_equal(first["a"], first["b"])
     other = create_parameters(assemble(Scalar(("a", "b", "c")), spaces), seed=4)
     assert not np.array_equal(first["a"], other["a"])
@@ -155,7 +156,7 @@ def test_arguments_may_come_by_name_and_defaults_may_stay_away():
 
 
 def test_an_input_that_is_missing_is_named_with_those_that_are_there():
-    with pytest.raises(SpaceError, match="Agent.act asks for 'noise'; the root's inputs are: target, obs"):
+    with pytest.raises(SpaceError, match=r"Agent.act asks for 'noise'; the root's inputs are: target, obs"):
         assemble(agent(), {"obs": OBS})
 
 
@@ -208,7 +209,7 @@ def test_other_errors_of_ours_pass_unchanged():
         def q_values(self, p, features):
             raise ConfigError("not today")
 
-    with pytest.raises(ConfigError, match="^not today$"):
+    with pytest.raises(ConfigError, match=r"^not today$"):
         assemble(Agent(QNet(MLP((8,)), Refusing())), INPUTS)
 
 

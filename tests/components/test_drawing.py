@@ -1,7 +1,10 @@
+import itertools
 import re
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from starling.backends import ops
 from starling.components.assembly import assemble
@@ -9,7 +12,7 @@ from starling.components.base import Component, api
 from starling.components.drawing import draw_svg, draw_text, svg_text
 from starling.components.graph_layers import Sizes
 from starling.components.graph_layout import lay_out
-from starling.components.graph_model import graph_model, kind_of_space
+from starling.components.graph_model import Cluster, Edge, GraphModel, Node, graph_model, kind_of_space
 from starling.components.graph_text import short_number
 from starling.components.layers import MLP, Linear
 from starling.components.recurrent import GRU
@@ -231,7 +234,7 @@ def test_a_recurrence_is_marked_and_is_no_edge():
 def sizes_of(model):
     keys = model.nodes()
     return Sizes(
-        {k: (120.0, 40.0) for k in keys},
+        dict.fromkeys(keys, (120.0, 40.0)),
         dict.fromkeys(keys, 14.0),
         {f"cluster:{c.path}": 90.0 for c in model.root.walk()},
     )
@@ -241,18 +244,16 @@ def overlap(a, b):
     return a.x < b.x + b.width and b.x < a.x + a.width and a.y < b.y + b.height and b.y < a.y + a.height
 
 
-@graphs
-def test_clusters_hold_what_is_theirs_and_nothing_overlaps(name):
-    model = graph_model(GRAPHS[name]())
-    layout = lay_out(model, sizes_of(model))
+def check_boxes(model, layout):
+    """Clusters hold what is theirs, and nothing overlaps."""
 
     def visit(cluster):
         inner = [layout.boxes[f"cluster:{c.path}"] for c in cluster.clusters]
         inner += [layout.boxes[node.key] for node in cluster.nodes + (model.inputs if not cluster.path else [])]
         around = layout.boxes[f"cluster:{cluster.path}"]
         for i, box in enumerate(inner):
-            assert around.x < box.x and box.x + box.width < around.x + around.width, box.key
-            assert around.y < box.y and box.y + box.height < around.y + around.height, box.key
+            assert around.x < box.x < box.x + box.width < around.x + around.width, box.key
+            assert around.y < box.y < box.y + box.height < around.y + around.height, box.key
             assert not any(overlap(box, other) for other in inner[:i]), box.key
         for child in cluster.clusters:
             visit(child)
@@ -272,24 +273,57 @@ def points_of(runs):
                 yield sum(w * x for w, x in zip(weights, xs)), sum(w * y for w, y in zip(weights, ys))
 
 
+def check_edges(model, layout):
+    """Edges run downwards, and through no box."""
+    for edge, runs, _ in layout.edges:
+        assert all(before.bottom <= after.top + 1e-6 for before, after in itertools.pairwise(runs)), edge
+        own = {edge.source, edge.target}
+        for end in (edge.source, edge.target):
+            path = (model.nodes()[end].path or "").split(".")
+            own |= {f"cluster:{'.'.join(path[:n])}" for n in range(len(path) + 1)}
+        for x, y in points_of(runs):
+            for key, box in layout.boxes.items():
+                inside = box.x + 1 < x < box.x + box.width - 1 and box.y + 1 < y < box.y + box.height - 1
+                assert not inside or key in own, (edge, key)
+
+
 @graphs
-def test_no_edge_runs_through_a_box(name):
+def test_boxes_do_not_overlap_and_edges_keep_clear_of_them(name):
     model = graph_model(GRAPHS[name]())
     layout = lay_out(model, sizes_of(model))
-    for edge, runs, _ in layout.edges:
-        for x, y in points_of(runs):
-            for key in model.nodes():
-                box = layout.boxes[key]
-                inside = box.x + 1 < x < box.x + box.width - 1 and box.y + 1 < y < box.y + box.height - 1
-                assert not inside or key in (edge.source, edge.target), (edge, key)
+    check_boxes(model, layout)
+    check_edges(model, layout)
+    assert any(backwards for _, _, backwards in layout.edges) == (name == "shared")
 
 
-@graphs
-def test_edges_run_downwards_unless_they_close_a_cycle(name):
-    model = graph_model(GRAPHS[name]())
-    for edge, runs, backwards in lay_out(model, sizes_of(model)).edges:
-        assert all(before.bottom <= after.top for before, after in zip(runs, runs[1:])), edge
-        assert not backwards or name == "shared", edge
+@st.composite
+def models(draw):
+    """Random clusters in clusters, with edges between any two nodes, cycles among them."""
+    clusters = [Cluster("", "root", "Root", 0)]
+    for i in range(draw(st.integers(0, 5))):
+        outer = clusters[draw(st.integers(0, i))]
+        inner = Cluster(f"{outer.path}.c{i}" if outer.path else f"c{i}", f"c{i}", "C", 0)
+        outer.clusters.append(inner)
+        clusters.append(inner)
+    for i, cluster in enumerate(clusters):
+        count = draw(st.integers(1 if i else 0, 3))
+        cluster.nodes += [Node(f"{cluster.path}.n{n}", "n", cluster.path, []) for n in range(count)]
+    inputs = [Node(f"input:i{n}", f"i{n}", None, []) for n in range(draw(st.integers(1, 3)))]
+    starts = [node.key for node in inputs]
+    nodes = [node.key for cluster in clusters for node in cluster.nodes]
+    if not nodes:
+        return GraphModel(clusters[0], inputs, [])
+    pairs = st.tuples(st.sampled_from(starts + nodes), st.sampled_from(nodes)).filter(lambda pair: pair[0] != pair[1])
+    edges = draw(st.lists(pairs, max_size=14, unique=True))
+    return GraphModel(clusters[0], inputs, [Edge(a, b, draw(st.sampled_from(["float", "int"])), []) for a, b in edges])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(models())
+def test_any_graph_is_laid_out_without_overlaps(model):
+    layout = lay_out(model, sizes_of(model))
+    check_boxes(model, layout)
+    check_edges(model, layout)
 
 
 def parse(assembly):
@@ -344,13 +378,12 @@ def test_a_good_picture_has_no_red():
 
 
 def test_names_with_special_characters_are_escaped():
+    class Rude(Component):
+        @api
+        def run(self, p, x):
+            raise ValueError("a < b & c")
+
     with pytest.raises(SpaceError) as caught:
-
-        class Rude(Component):
-            @api
-            def run(self, p, x):
-                raise ValueError("a < b & c")
-
         assemble(Rude(), {"x": OBS})
     assert "✗ a < b & c" in texts(parse(caught.value.assembly))
 

@@ -154,3 +154,8 @@ def test_squashed_policies_need_bounds():
     for space in (Float((3,)), Int((), 0, 3)):
         with pytest.raises(SpaceError, match="needs Float with finite low and high"):
             squashed_head_for(space)
+
+
+def test_a_mask_of_another_size_is_refused_while_assembling():
+    with pytest.raises(SpaceError, match=r"argument 'mask': bool\[B, 3\] arrived, \[\*, 4\] was expected"):
+        initial(CategoricalHead(4), **FEATURES, mask=Bool((3,)).ranked(batch=True))

@@ -117,9 +117,9 @@ def test_numbers_that_yaml_reads_as_text_are_numbers():
 
 
 def test_unknown_types_suggest_the_nearest():
-    with pytest.raises(UnknownNameError, match="unknown component type 'mpl' in spec. Did you mean 'mlp'"):
+    with pytest.raises(UnknownNameError, match=r"unknown component type 'mpl' in spec. Did you mean 'mlp'"):
         from_spec({"type": "mpl"})
-    with pytest.raises(UnknownNameError, match="unknown component type 'liner' in spec.heads.1. Did you mean 'linear'"):
+    with pytest.raises(UnknownNameError, match=r"type 'liner' in spec.heads.1. Did you mean 'linear'"):
         from_spec(FULL | {"heads": [{"type": "linear", "size": 2}, {"type": "liner"}]})
 
 
@@ -192,7 +192,7 @@ def test_what_a_spec_cannot_hold_is_refused():
 
     with pytest.raises(ConfigError, match="Local is defined inside a function"):
         to_spec(Local())
-    with pytest.raises(ConfigError, match="Net.free is a function"):
+    with pytest.raises(ConfigError, match=r"Net.free is a function"):
         to_spec(Net(Linear(1), free=lambda x: x))
 
 

@@ -146,11 +146,11 @@ def test_a_distribution_comes_out_as_its_arrays():
 
 def test_what_cannot_be_called_is_named():
     test = ComponentTest(Scaled(), {"x": OBS})
-    with pytest.raises(UnknownNameError, match="unknown API 'feature' in Scaled. Did you mean 'features'"):
+    with pytest.raises(UnknownNameError, match=r"unknown API 'feature' in Scaled. Did you mean 'features'"):
         test.call("feature", 1)
-    with pytest.raises(ConfigError, match="Scaled.unknown takes 'something', which is not among the spaces: x"):
+    with pytest.raises(ConfigError, match=r"Scaled.unknown takes 'something', which is not among the spaces: x"):
         test.sample("unknown")
-    with pytest.raises(ConfigError, match="Scaled.features was called without 'x'"):
+    with pytest.raises(ConfigError, match=r"Scaled.features was called without 'x'"):
         test.call("features")
     with pytest.raises(ConfigError, match="got 1 too many"):
         test.call("features", np.ones((1, 4)), 3)

@@ -1,3 +1,5 @@
+from collections import namedtuple
+
 import pytest
 
 from starling.core.params import Params, with_scopes
@@ -22,3 +24,8 @@ def test_scopes_turn_into_plain_dicts_and_back():
     back = with_scopes(plain, Params)
     assert back == state
     assert back.params.q.w == 1
+
+
+def test_named_tuples_keep_their_type():
+    pair = namedtuple("Pair", "first second")
+    assert with_scopes(pair({"a": 1}, 2), Params).first.a == 1

@@ -41,7 +41,9 @@ def test_projections_match_rlax_and_keep_mass_and_mean(run, rng):
 
 
 def test_categorical_value_is_the_mean(run):
-    allclose(run(d.categorical_value, f32(np.log([[0.25, 0.5, 0.25], [0.1, 0.1, 0.8]])), f32([0.0, 1.0, 2.0])), [1.0, 1.7])
+    allclose(
+        run(d.categorical_value, f32(np.log([[0.25, 0.5, 0.25], [0.1, 0.1, 0.8]])), f32([0.0, 1.0, 2.0])), [1.0, 1.7]
+    )
 
 
 def test_categorical_losses_match_rlax(run, rng, batch):

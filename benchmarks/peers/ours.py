@@ -1,0 +1,67 @@
+"""Starling as a contestant: ``ours.py ALGO``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from worker import serve
+
+from starling.experiments.config import resolve
+from starling.experiments.training import Training
+
+# Everything that costs time is as in sb3.py. DQN is not double, because Stable-Baselines3's is not, and explores at
+# a constant rate, because there a random action costs no pass through the network.
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "ppo": (
+        "CartPole-v1",
+        {"envs": 8, "rollout": 256, "epochs": 10, "minibatch": 256, "hidden": (64, 64), "activation": "tanh"},
+    ),
+    "dqn": (
+        "CartPole-v1",
+        {
+            "envs": 1,
+            "hidden": (256, 256),
+            "batch_size": 64,
+            "train_every": 4,
+            "updates": 1,
+            "capacity": 100_000,
+            "learning_starts": 1_000,
+            "target_period": 250,
+            "double": False,
+            "epsilon_start": 0.05,
+            "epsilon_end": 0.05,
+        },
+    ),
+    "sac": (
+        "Pendulum-v1",
+        {
+            "envs": 1,
+            "hidden": (256, 256),
+            "batch_size": 256,
+            "train_every": 1,
+            "updates": 1,
+            "capacity": 1_000_000,
+            "learning_starts": 256,
+        },
+    ),
+}
+
+
+def main() -> None:
+    algo = sys.argv[1]
+    env, settings = SETTINGS[algo]
+    training = Training(resolve({"algo": algo, "env": env, "preset": "none", algo: settings}))
+
+    def train(steps: int) -> int:
+        before = training.steps
+        while training.steps < before + steps:
+            training.round()
+        training.learner.weights()  # waits for updates that are still under way
+        return training.steps - before
+
+    serve(train)
+
+
+if __name__ == "__main__":
+    main()
