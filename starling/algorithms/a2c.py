@@ -49,6 +49,7 @@ class A2CConfig:
     def __post_init__(self) -> None:
         check_range(self, envs=(1, 65536), rollout=(1, 1e6), gamma=(0, 1), gae_lambda=(0, 1), learning_rate=(0, 10))
         check_range(self, rms_decay=(0, 1), value_weight=(0, 1e6), entropy_weight=(0, 1e6))
+        check_range(self, hidden=(1, 1e6), max_gradient=(0, 1e9))
 
 
 def a2c_loss(policy: Any, values: Any, batch: Tree, config: A2CConfig) -> tuple[Any, Tree]:

@@ -31,10 +31,10 @@ __all__ = ["Algorithm", "check_range", "inputs_of", "one_step"]
 
 
 def check_range(config: Any, **bounds: tuple[float, float]) -> None:
-    """Refuse a setting outside [low, high]."""
+    """Refuse a setting outside [low, high]; every number of a tuple counts."""
     for name, (low, high) in bounds.items():
         value = getattr(config, name)
-        if not low <= value <= high:
+        if not all(low <= number <= high for number in (value if isinstance(value, tuple) else (value,))):
             raise ConfigError(f"{name}={value}; it must be from {low:g} to {high:g}.")
 
 

@@ -59,6 +59,7 @@ class DQNConfig:
         check_range(self, envs=(1, 65536), learning_rate=(0, 10), gamma=(0, 1), n_step=(1, 1000), train_every=(1, 1e9))
         check_range(self, epsilon_start=(0, 1), epsilon_end=(0, 1), epsilon_fraction=(0, 1), target_period=(1, 1e9))
         check_range(self, capacity=(1, 1e10), batch_size=(1, 1e7), updates=(1, 1e6), learning_starts=(0, 1e10))
+        check_range(self, max_gradient=(0, 1e9), hidden=(1, 1e6))
 
 
 def dqn_loss(q_tm1: Any, q_t: Any, q_t_selector: Any | None, batch: Tree) -> tuple[Any, Tree]:

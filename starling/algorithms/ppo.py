@@ -59,7 +59,8 @@ class PPOConfig:
 
     def __post_init__(self) -> None:
         check_range(self, envs=(1, 65536), rollout=(1, 1e6), epochs=(1, 1000), gamma=(0, 1), gae_lambda=(0, 1))
-        check_range(self, learning_rate=(0, 10), clip=(1e-6, 10), minibatch=(1, 1e9))
+        check_range(self, learning_rate=(0, 10), clip=(1e-6, 10), minibatch=(1, 1e9), hidden=(1, 1e6))
+        check_range(self, clip_value=(0, 1e6), value_weight=(0, 1e6), entropy_weight=(0, 1e6), max_gradient=(0, 1e9))
         if (self.envs * self.rollout) % self.minibatch:
             steps = self.envs * self.rollout
             raise ConfigError(f"minibatch={self.minibatch} does not divide envs·rollout={steps}; try {steps // 4}.")

@@ -57,7 +57,7 @@ class SACConfig:
     def __post_init__(self) -> None:
         check_range(self, envs=(1, 65536), learning_rate=(0, 10), gamma=(0, 1), n_step=(1, 1000), tau=(0, 1))
         check_range(self, capacity=(1, 1e10), batch_size=(1, 1e7), train_every=(1, 1e9), updates=(1, 1e6))
-        check_range(self, temperature=(1e-8, 1e6), critics=(1, 100), learning_starts=(0, 1e10))
+        check_range(self, temperature=(1e-8, 1e6), critics=(1, 100), learning_starts=(0, 1e10), hidden=(1, 1e6))
         check_range(self, hold_noise=(1, 1e6))
 
 

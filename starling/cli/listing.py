@@ -33,8 +33,8 @@ def list(args: list[str]) -> int:  # type: ignore[valid-type]
             name: f"{p.settings['algo']} on {p.settings['env']}, {p.settings['steps']:,} steps"
             for name, p in presets().items()
         },
-        "environments": {name: "" for name in environment_ids()},
-        "backends": {name: "" for name in available()},
+        "environments": dict.fromkeys(environment_ids(), ""),
+        "backends": dict.fromkeys(available(), ""),
     }
     if arguments.json:
         print(json.dumps(found, indent=2))

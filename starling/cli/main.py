@@ -22,7 +22,14 @@ COMMANDS = {
     "check-env": "explain what is wrong with an environment",
 }
 
-_MODULES = {"train": "train", "resume": "runs", "eval": "runs", "list": "listing", "graph": "graph", "check-env": "checks"}
+_MODULES = {
+    "train": "train",
+    "resume": "runs",
+    "eval": "runs",
+    "list": "listing",
+    "graph": "graph",
+    "check-env": "checks",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -69,7 +69,7 @@ class DictEncoder(Component):
     @api
     def __call__(self, p: Params, x: Any) -> Any:  # {key: [*, …]} -> [*, F]
         keys = [key for key in sorted(self.encoders) if key != ACTION_MASK]
-        return _side_by_side([self.encoders[key](p[f"encoders_{key}"], x[key]) for key in keys])  # type: ignore[operator]
+        return _side_by_side([self.encoders[key](p[f"encoders_{key}"], x[key]) for key in keys])
 
 
 class TupleEncoder(Component):
@@ -79,7 +79,7 @@ class TupleEncoder(Component):
 
     @api
     def __call__(self, p: Params, x: Any) -> Any:  # ([*, …], …) -> [*, F]
-        return _side_by_side([e(p[f"encoders_{i}"], x[i]) for i, e in enumerate(self.encoders)])  # type: ignore[operator]
+        return _side_by_side([e(p[f"encoders_{i}"], x[i]) for i, e in enumerate(self.encoders)])
 
 
 def _side_by_side(parts: list[Any]) -> Any:

@@ -174,7 +174,7 @@ class Sequential(Component):
     @api
     def __call__(self, p: Params, x: Any) -> Any:
         for i, layer in enumerate(self.layers):
-            x = layer(p[f"layers_{i}"], x)  # type: ignore[operator]
+            x = layer(p[f"layers_{i}"], x)
         return x
 
 

@@ -205,7 +205,7 @@ class ActionCritic(Component):
     @api(features="* F", action="float * D")
     def __call__(self, p: Params, features: Any, action: Any) -> Any:  # [*, F], [*, D] -> [*]
         both = ops(features).concat([features, action], axis=-1)
-        return self.head(p["head"], self.torso(p["torso"], both))  # type: ignore[operator]
+        return self.head(p["head"], self.torso(p["torso"], both))
 
 
 class TwinCritics(Component):

@@ -1,6 +1,7 @@
 """The data plane: adders write experience, tables keep it, learners draw from them."""
 
 from starling.data.checkpoints import Checkpointer
+from starling.data.clients import Sampler, Writer, ask_server
 from starling.data.frames import FramePool
 from starling.data.limiters import (
     Limiter,
@@ -14,7 +15,10 @@ from starling.data.nstep import NStepAdder, TransitionAdder, transition_signatur
 from starling.data.sample import Beta, Sample
 from starling.data.selectors import Selector, prioritized
 from starling.data.sequences import EpisodeAdder, SequenceAdder, sequence_signature
+from starling.data.server import TableServer
+from starling.data.shards import ShardedSampler, ShardedWriter
 from starling.data.table import Table, queue, stack
+from starling.data.wire import ServerLostError
 
 __all__ = [
     "Beta",
@@ -27,12 +31,19 @@ __all__ = [
     "Queue",
     "RateLimitTimeout",
     "Sample",
+    "Sampler",
     "SamplesPerInsert",
     "Selector",
     "SequenceAdder",
+    "ServerLostError",
+    "ShardedSampler",
+    "ShardedWriter",
     "Table",
     "TableClosedError",
+    "TableServer",
     "TransitionAdder",
+    "Writer",
+    "ask_server",
     "prioritized",
     "queue",
     "sequence_signature",

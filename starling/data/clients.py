@@ -248,6 +248,8 @@ class Writer:
         self._attach()
         accepted = int(self._client.answer["accepted"])
         oldest = max(self._first, self._head - self.slots)
+        if not oldest <= accepted <= self._head:
+            self._client.close()
         if accepted < oldest:
             raise ServerLostError(
                 f"the server came back with {accepted} items of this writer, which keeps those from {oldest} on; "

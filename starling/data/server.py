@@ -81,9 +81,9 @@ class TableServer:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self.address))
         self._listener.listen(128)
-        self._listener.setblocking(False)
         self._wake_in, self._wake_out = socket.socketpair()
         for readable in (self._listener, self._wake_in):
+            readable.setblocking(False)
             self._selector.register(readable, selectors.EVENT_READ)
 
     def _take_address(self) -> int:
@@ -148,7 +148,10 @@ class TableServer:
         self, table: Table, writer: str, sequence: int, n: int, leaves: list[np.ndarray], priorities: np.ndarray
     ) -> None:
         missing = np.isnan(priorities)
-        given = None if missing.all() else np.where(missing, table.largest_priority, priorities)
+        given = None
+        if not missing.all():  # an item without a priority gets the largest before it, in this batch too
+            largest = np.fmax.accumulate(np.concatenate([[table.largest_priority], priorities]))
+            given = np.where(missing, largest[1:], priorities)
         table.insert_leaves(leaves, n, given, force=True)
         self._accepted[writer] = sequence + n
 

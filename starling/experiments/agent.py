@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from starling.algorithms.plans import Replay, Rollouts
 from starling.backends import get_backend
 from starling.components.assembly import assemble
 from starling.components.build import build
-from starling.core.errors import ConfigError, DataError
+from starling.core.errors import CheckpointError, ConfigError, DataError
 from starling.core.params import Params
 from starling.core.random import stream
 from starling.core.spaces import Space
@@ -33,11 +34,11 @@ __all__ = ["Agent"]
 class Agent:
     """Acts, observes and learns on demand.
 
-        agent = Agent.build("dqn", Float((4,)), Int((), high=2))
-        action = agent.act(obs[None])[0]
-        ...                                                       # the program applies the action
-        agent.observe(reward, next_obs, terminated, truncated)    # the outcome of env_id's last action
-        agent.update()                                            # learns once enough was observed
+    agent = Agent.build("dqn", Float((4,)), Int((), high=2))
+    action = agent.act(obs[None])[0]
+    ...                                                       # the program applies the action
+    agent.observe(reward, next_obs, terminated, truncated)    # the outcome of env_id's last action
+    agent.update()                                            # learns once enough was observed
     """
 
     def __init__(self, algorithm: Algorithm, backend: str, act_backend: str, seed: int, total_steps: int) -> None:
@@ -66,6 +67,7 @@ class Agent:
 
     def act(self, observations: Tree, explore: bool = True, env_ids: Sequence[int] | None = None) -> np.ndarray:
         """Actions for observations [B, …], as the environments take them. Row i belongs to ``env_ids[i]``, or to i."""
+        observations = self._fitting(observations, "observations")
         if not explore:
             return self.algorithm.to_env(self._policy.greedy(observations))
         count = len(next(leaf for _, leaf in items(observations)))
@@ -86,10 +88,24 @@ class Agent:
         """What the last action in environment ``env_id`` led to; ``next_obs`` is the true successor, never a reset."""
         if env_id not in self._choices:
             raise DataError(f"env_id={env_id} has no open action; call act(…, env_ids=[…]) for it first.")
-        choice = self._choices.pop(env_id)
-        successor = map_leaves(lambda x: np.asarray(x)[None], next_obs)
-        self._memory.add(env_id, choice, float(reward), bool(terminated), bool(truncated), successor)
+        if not np.isfinite(reward):
+            raise DataError(f"env_id={env_id}: the reward {reward!r:.60} arrived; one finite number was expected.")
+        successor = self._fitting(map_leaves(lambda x: np.asarray(x)[None], next_obs), "next_obs")
+        self._memory.add(env_id, self._choices[env_id], float(reward), bool(terminated), bool(truncated), successor)
+        del self._choices[env_id]  # only now: what was refused may be offered again
         self.steps += 1
+
+    def _fitting(self, observations: Tree, what: str) -> Tree:
+        """Observations [B, …] with the dtypes of their space; refuses what does not fit it."""
+        space = self.algorithm.observation_space.ranked(batch=True)
+        reason = space.mismatch(observations)
+        if reason is not None:
+            with suppress(LookupError, TypeError):  # another structure: the reason above says so
+                observations = map_leaves(_as_dtype, observations, space.zeros((1,)))
+                reason = space.mismatch(observations)
+        if reason is not None:
+            raise DataError(f"{what} do not fit the observation space {space}: {reason}.")
+        return observations
 
     def update(self, batch: Tree | None = None) -> dict[str, float] | None:
         """Learn from ``batch``, or from what was observed; None where that is not enough yet."""
@@ -120,8 +136,17 @@ class Agent:
         state, meta = checkpoint.load(Path(path))
         if meta.get("algo") != self.algorithm.name:
             raise ConfigError(f"{path} was saved by {meta.get('algo')!r}; this agent is {self.algorithm.name!r}.")
-        self._learner.restore(state)
+        try:
+            self._learner.restore(state)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"{path} does not hold what an agent saves: {error!s:.200}.") from error
         self._policy.load(self._learner.weights(), self._learner.version)
+
+
+def _as_dtype(x: Any, like: np.ndarray) -> np.ndarray:
+    """Another width of the same kind of number is converted; another kind is left for the check to refuse."""
+    x = np.asarray(x)
+    return x.astype(like.dtype) if np.can_cast(x.dtype, like.dtype, "same_kind") else x
 
 
 class _ReplayMemory:
@@ -134,7 +159,13 @@ class _ReplayMemory:
         self._adders: dict[int, NStepAdder] = {}
 
     def add(
-        self, env_id: int, choice: tuple[Tree, Tree, Any], reward: float, terminated: bool, truncated: bool, next_obs: Tree
+        self,
+        env_id: int,
+        choice: tuple[Tree, Tree, Any],
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        next_obs: Tree,
     ) -> None:
         if env_id not in self._adders:
             self._adders[env_id] = NStepAdder(self._table, num_envs=1, n=self._plan.n_step, gamma=self._plan.gamma)
@@ -157,13 +188,21 @@ class _RolloutMemory:
         self._rows: dict[int, list[tuple[Tree, Tree]]] = {i: [] for i in range(agent.algorithm.envs)}
 
     def add(
-        self, env_id: int, choice: tuple[Tree, Tree, Any], reward: float, terminated: bool, truncated: bool, next_obs: Tree
+        self,
+        env_id: int,
+        choice: tuple[Tree, Tree, Any],
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        next_obs: Tree,
     ) -> None:
         if env_id not in self._rows:
             raise DataError(f"env_id={env_id}; the agent was built for envs={len(self._rows)}, numbered from 0.")
         rows, length = self._rows[env_id], self._plan.length
         if len(rows) == length:
-            raise DataError(f"environment {env_id} has a whole rollout of {length} steps; call update() first.")
+            waiting = [other for other, rows in self._rows.items() if len(rows) < length]
+            remedy = f"environments {waiting} must catch up first" if waiting else "call update() first"
+            raise DataError(f"environment {env_id} has a whole rollout of {length} steps; {remedy}.")
         obs, action, extras = choice
         if truncated and not terminated:
             reward += self._plan.gamma * float(self._agent._policy.values(next_obs)[0])

@@ -15,9 +15,7 @@ from starling.experiments.running import resume as resume_run
 __all__ = ["evaluate", "resume", "train"]
 
 
-def train(
-    algo: str = "ppo", env: EnvLike = "CartPole-v1", config: str | Path | None = None, **settings: Any
-) -> Result:
+def train(algo: str = "ppo", env: EnvLike = "CartPole-v1", config: str | Path | None = None, **settings: Any) -> Result:
     """Train ``algo`` on ``env`` and return the run's summary and directory.
 
         result = starling.train("ppo", "CartPole-v1", steps=50_000, seed=1, ppo={"learning_rate": 1e-3})
@@ -35,8 +33,6 @@ def resume(run: str | Path, env: EnvLike | None = None, quiet: bool = False) -> 
     return resume_run(run, env, quiet=quiet)
 
 
-def evaluate(
-    run: str | Path, episodes: int = 100, seed: int | None = None, env: EnvLike | None = None
-) -> Evaluation:
+def evaluate(run: str | Path, episodes: int = 100, seed: int | None = None, env: EnvLike | None = None) -> Evaluation:
     """Play greedy episodes with a run's policy."""
     return evaluate_run(run, episodes, seed, env)

@@ -143,9 +143,9 @@ class _Session:
             stopping() as stop,
             Metrics(self.run_dir, resume_step=self._resumed) as metrics,
             Progress(self.options.steps, title, quiet=self.options.quiet) as progress,
+            self._noting_failure(),
         ):
-            with self._noting_failure():
-                self._train(metrics, progress, stop)
+            self._train(metrics, progress, stop)
         if stop.is_set():
             return Result(self.run_dir.path, self._write_summary("interrupted"))
         with self._noting_failure():
@@ -242,7 +242,10 @@ def play(training: Training, episodes: int, quiet: bool = True, seed: int | None
     count = training.envs.count if isinstance(training.envs, VectorEnvs) else min(episodes, 16)
     chosen = options.seed + 1_000_000 if seed is None else seed
     title = f"greedy evaluation on {options.env}, {episodes} episodes"
-    with make(training.env, count, chosen, **options.env_options) as envs, Progress(episodes, title, quiet=quiet) as bar:
+    with (
+        make(training.env, count, chosen, **options.env_options) as envs,
+        Progress(episodes, title, quiet=quiet) as bar,
+    ):
         return evaluate(training.policy, envs, episodes, bar.update)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,10 +62,8 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
     if origin is tuple and isinstance(value, (list, tuple)):
         return tuple(_checked(item, args[0], f"{where}[{i}]") for i, item in enumerate(value))
     if hint in (float, int) and isinstance(value, str):  # YAML reads 1e-3 as a string
-        try:
+        with suppress(ValueError):
             value = float(value)
-        except ValueError:
-            pass
     if hint is float:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return float(value)

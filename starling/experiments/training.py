@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -76,7 +75,9 @@ class Training:
         self.graph = build(assembly, get_backend(self.backends.learn), options.seed, options.device_map)
         self.algorithm: Algorithm = assembly.root  # type: ignore[assignment]
         self.learner = Learner(self.graph, options.seed, component_patterns(options.algo, options.summaries))
-        acting = self.graph if self.backends.act == self.backends.learn else _build_for(assembly, self.backends.act, run)
+        acting = (
+            self.graph if self.backends.act == self.backends.learn else _build_for(assembly, self.backends.act, run)
+        )
         self.policy = Policy(acting)
         self.recent: deque[float] = deque(maxlen=100)  # returns of the last episodes
         self.episodes = 0

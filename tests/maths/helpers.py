@@ -18,11 +18,13 @@ with warnings.catch_warnings():  # its own imports are deprecated; ours are not
     warnings.simplefilter("ignore")
     import rlax
 
-__all__ = ["RUNNERS", "Runner", "allclose", "check_gradients", "f32", "i32", "rlax"]
+__all__ = ["RUNNERS", "Runner", "allclose", "check_gradients", "f32", "i32", "reference", "rlax"]
 
 register_ops(type(strict.asarray(0.0)), make_ops(strict, scan=loop_scan(strict.stack), cond=cond))
 RUNNERS = ("numpy", "jax", "jit", "torch", "strict")
 _into = {"numpy": lambda x: x, "jax": jnp.asarray, "torch": torch.tensor, "strict": strict.asarray}
+_compiled = {}
+_references = {}
 
 
 def f32(values):
@@ -48,8 +50,10 @@ class Runner:
 
         if self.name == "jit":
             keys = list(arrays)
-            flat = jax.jit(lambda values: run(dict(zip(keys, values))))
-            result = flat([map_leaves(jnp.asarray, arrays[key]) for key in keys])
+            static = (fn, tuple(keys), repr([x for x in (*args, *kwargs.items()) if not _holds_arrays(x)]))
+            if static not in _compiled:  # a test that calls in a loop compiles once
+                _compiled[static] = jax.jit(lambda values: run(dict(zip(keys, values))))
+            result = _compiled[static]([map_leaves(jnp.asarray, arrays[key]) for key in keys])
         else:
             into = _into[self.name]
             result = run({key: map_leaves(into, x) for key, x in arrays.items()})
@@ -74,6 +78,24 @@ def allclose(actual, expected, rtol=1e-5, atol=1e-6):
     np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
 
 
+def reference(fn, *args, axis=0):
+    """A function of rlax, which takes one sequence or transition at a time, over ``axis`` of its array arguments.
+
+    Worked out once for all runners: eagerly, and once for each of them, it would be most of the time of the tests.
+    """
+    key = (fn, axis, *(x.tobytes() if isinstance(x, np.ndarray) else x for x in args))
+    if key not in _references:
+        arrays = [x for x in args if isinstance(x, np.ndarray)]
+
+        def one(*columns):
+            left = iter(columns)
+            return fn(*(next(left) if isinstance(x, np.ndarray) else x for x in args))
+
+        result = jax.jit(jax.vmap(one, in_axes=axis, out_axes=axis))(*arrays)
+        _references[key] = jax.tree.map(np.asarray, result)
+    return _references[key]
+
+
 def check_gradients(loss, *params, fixed=(), rtol=2e-3, atol=2e-4):
     """The gradients of the mean of ``loss(*params, *fixed)`` agree between JAX, PyTorch and central differences."""
 
@@ -84,8 +106,8 @@ def check_gradients(loss, *params, fixed=(), rtol=2e-3, atol=2e-4):
     results = {}
     for name in ("numpy", "jax", "torch"):
         backend = get_backend(name)
-        arrays = backend.from_numpy([list(params), list(fixed)])
-        (value, _), gradients = backend.ops.value_and_grad(mean_loss)(arrays[0], *arrays[1])
+        differentiate = backend.compile(backend.ops.value_and_grad(mean_loss))
+        (value, _), gradients = differentiate(*backend.from_numpy([list(params), *fixed]))
         results[name] = backend.to_numpy((value, gradients))
     for name in ("jax", "torch"):
         allclose(results[name][0], results["numpy"][0], rtol=1e-4, atol=1e-5)

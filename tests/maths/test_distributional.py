@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from starling.maths import distributional as d
-from tests.maths.helpers import allclose, check_gradients, f32, i32, rlax
+from tests.maths.helpers import allclose, check_gradients, f32, i32, reference, rlax
 
 pytestmark = pytest.mark.filterwarnings("ignore:Rlax:PendingDeprecationWarning")
 B, A, N = 4, 3, 11
@@ -35,7 +35,7 @@ def test_projections_match_rlax_and_keep_mass_and_mean(run, rng):
     z = f32(rng.uniform(-4.9, 4.9, size=(B, 7)))
     probs = f32(rng.dirichlet(np.ones(7), size=B))
     result = run(d.categorical_projection, z, probs, ATOMS)
-    allclose(result, [rlax.categorical_l2_project(z[b], probs[b], ATOMS) for b in range(B)], atol=1e-5)
+    allclose(result, reference(lambda z, p: rlax.categorical_l2_project(z, p, ATOMS), z, probs), atol=1e-5)
     allclose(result.sum(axis=-1), np.ones(B))
     allclose((result * ATOMS).sum(axis=-1), (z * probs).sum(axis=-1), atol=1e-5)
 
@@ -47,24 +47,23 @@ def test_categorical_value_is_the_mean(run):
 
 
 def test_categorical_losses_match_rlax(run, rng, batch):
-    a_tm1, r_t, discount_t = batch
+    _, r_t, discount_t = batch
     before, after = pairs(rng)
     selector = f32(rng.normal(size=(B, A)))
-    expected = [
-        rlax.categorical_q_learning(ATOMS, before[b], a_tm1[b], r_t[b], discount_t[b], ATOMS, after[b])
-        for b in range(B)
-    ]
+    expected = reference(
+        lambda x, a, r, discount, y: rlax.categorical_q_learning(ATOMS, x, a, r, discount, ATOMS, y),
+        *(before, *batch, after),
+    )
     allclose(run(d.categorical_q_loss, before, *batch, after, ATOMS), expected, rtol=1e-4)
-    expected = [
-        rlax.categorical_double_q_learning(
-            ATOMS, before[b], a_tm1[b], r_t[b], discount_t[b], ATOMS, after[b], selector[b]
-        )
-        for b in range(B)
-    ]
+    expected = reference(
+        lambda x, a, r, discount, y, q: rlax.categorical_double_q_learning(ATOMS, x, a, r, discount, ATOMS, y, q),
+        *(before, *batch, after, selector),
+    )
     allclose(run(d.categorical_q_loss, before, *batch, after, ATOMS, selector), expected, rtol=1e-4)
-    expected = [
-        rlax.categorical_td_learning(ATOMS, before[b, 0], r_t[b], discount_t[b], ATOMS, after[b, 0]) for b in range(B)
-    ]
+    expected = reference(
+        lambda x, r, discount, y: rlax.categorical_td_learning(ATOMS, x, r, discount, ATOMS, y),
+        *(before[:, 0], r_t, discount_t, after[:, 0]),
+    )
     allclose(run(d.categorical_loss, before[:, 0], r_t, discount_t, after[:, 0], ATOMS), expected, rtol=1e-4)
 
 
@@ -76,18 +75,17 @@ def test_quantile_midpoints(run):
 def test_the_quantile_loss_matches_rlax(run, rng, kappa):
     quantiles, target = f32(rng.normal(size=(B, 5))), f32(2 * rng.normal(size=(B, 7)))
     tau = f32(rng.random((B, 5)))
-    expected = [rlax.quantile_regression_loss(quantiles[b], tau[b], target[b], kappa) for b in range(B)]
-    allclose(run(d.quantile_loss, quantiles, tau, target, kappa), np.array(expected) / (kappa or 1.0), rtol=1e-4)
+    expected = reference(rlax.quantile_regression_loss, quantiles, tau, target, kappa)
+    allclose(run(d.quantile_loss, quantiles, tau, target, kappa), expected / (kappa or 1.0), rtol=1e-4)
 
 
 def test_the_quantile_q_loss_matches_rlax(run, rng, batch):
-    a_tm1, r_t, discount_t = batch
     before, after = f32(rng.normal(size=(B, A, 5))), f32(rng.normal(size=(B, A, 8)))
     tau = f32(rng.random((B, 5)))
-    expected = [
-        rlax.quantile_q_learning(before[b].T, tau[b], a_tm1[b], r_t[b], discount_t[b], after[b].T, after[b].T, 1.0)
-        for b in range(B)
-    ]
+    expected = reference(
+        lambda x, tau, a, r, discount, y: rlax.quantile_q_learning(x.T, tau, a, r, discount, y.T, y.T, 1.0),
+        *(before, tau, *batch, after),
+    )
     allclose(run(d.quantile_q_loss, before, tau, *batch, after), expected, rtol=1e-4)
 
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from starling.maths.returns import discounted_returns, gae, lambda_returns, n_step_returns
-from tests.maths.helpers import allclose, check_gradients, f32, rlax
+from tests.maths.helpers import allclose, check_gradients, f32, reference, rlax
 
 T, B = 7, 3
 
@@ -36,15 +36,15 @@ def test_discounted_returns_take_a_number_for_every_discount_and_no_bootstrap(ru
 
 def test_discounted_returns_match_rlax(run, rng):
     r_t, discount_t, values = sequence(rng)
-    expected = [rlax.discounted_returns(r_t[:, b], discount_t[:, b], values[-1, b]) for b in range(B)]
-    allclose(run(discounted_returns, r_t, discount_t, values[-1]), np.stack(expected, axis=1))
+    expected = reference(rlax.discounted_returns, r_t, discount_t, values[1:], axis=1)
+    allclose(run(discounted_returns, r_t, discount_t, values[-1]), expected)
 
 
 @pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
 def test_lambda_returns_match_rlax(run, rng, lambda_):
     r_t, discount_t, values = sequence(rng)
-    expected = [rlax.lambda_returns(r_t[:, b], discount_t[:, b], values[1:, b], lambda_) for b in range(B)]
-    allclose(run(lambda_returns, r_t, discount_t, values[1:], lambda_), np.stack(expected, axis=1))
+    expected = reference(rlax.lambda_returns, r_t, discount_t, values[1:], lambda_, axis=1)
+    allclose(run(lambda_returns, r_t, discount_t, values[1:], lambda_), expected)
 
 
 def test_lambda_zero_gives_one_step_targets(run, rng):
@@ -72,11 +72,9 @@ def test_a_cut_keeps_the_next_episode_out_of_lambda_returns(run, rng):
 @pytest.mark.parametrize("lambda_", [1.0, 0.8])
 def test_n_step_returns_match_rlax(run, rng, n, lambda_):
     r_t, discount_t, values = sequence(rng)
-    expected = [
-        rlax.n_step_bootstrapped_returns(r_t[:, b], discount_t[:, b], values[1:, b], min(n, T), lambda_)
-        for b in range(B)
-    ]
-    allclose(run(n_step_returns, r_t, discount_t, values[1:], n, lambda_), np.stack(expected, axis=1))
+    args = (r_t, discount_t, values[1:])
+    expected = reference(rlax.n_step_bootstrapped_returns, *args, min(n, T), lambda_, axis=1)
+    allclose(run(n_step_returns, *args, n, lambda_), expected)
 
 
 def test_n_step_returns_by_hand(run):
@@ -101,11 +99,8 @@ def test_gae_by_hand(run):
 @pytest.mark.parametrize("lambda_", [0.0, 0.95, 1.0])
 def test_gae_matches_rlax(run, rng, lambda_):
     r_t, discount_t, values = sequence(rng)
-    expected = [
-        rlax.truncated_generalized_advantage_estimation(r_t[:, b], discount_t[:, b], lambda_, values[:, b])
-        for b in range(B)
-    ]
-    allclose(run(gae, r_t, discount_t, values, lambda_), np.stack(expected, axis=1))
+    expected = reference(rlax.truncated_generalized_advantage_estimation, r_t, discount_t, lambda_, values, axis=1)
+    allclose(run(gae, r_t, discount_t, values, lambda_), expected)
 
 
 def test_gae_plus_values_is_the_lambda_return(run, rng):
@@ -147,7 +142,7 @@ def test_trailing_axes_are_carried_along(run, rng):
 
 
 def test_gradients_agree(rng):
-    r_t, discount_t, values = sequence(rng, steps=4)
+    r_t, _, values = sequence(rng, steps=4)
     check_gradients(lambda r, v: gae(r, 0.9 + 0.0 * r, v, 0.9) ** 2, r_t, values)
     check_gradients(lambda r, v: n_step_returns(r, 0.9 + 0.0 * r, v[1:], 2) ** 2, r_t, values)
 

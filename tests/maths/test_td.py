@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from starling.maths import td
-from tests.maths.helpers import allclose, check_gradients, f32, i32, rlax
+from tests.maths.helpers import allclose, check_gradients, f32, i32, reference, rlax
 
 T, B, A = 5, 3, 4
 
@@ -32,8 +32,7 @@ def sequence(rng):
 
 
 def per_column(fn, *args):
-    """rlax works on one sequence at a time."""
-    return np.stack([fn(*(x[:, b] if isinstance(x, np.ndarray) else x for x in args)) for b in range(B)], axis=1)
+    return reference(fn, *args, axis=1)
 
 
 def test_huber_by_hand_and_against_rlax(run, rng):
@@ -57,22 +56,22 @@ def test_td_lambda_error_matches_rlax(run, rng, sequence, lambda_):
 def test_q_learning_error_by_hand_and_against_rlax(run, batch):
     error = run(td.q_learning_error, f32([[1.0, 2.0]]), i32([1]), f32([1.0]), f32([0.5]), f32([[4.0, 8.0]]))
     allclose(error, [3.0])
-    expected = np.stack([rlax.q_learning(*(x[b] for x in batch.values())) for b in range(B)])
+    expected = reference(rlax.q_learning, *batch.values())
     allclose(run(td.q_learning_error, **batch), expected)
 
 
 def test_double_q_error_matches_rlax(run, rng, batch):
     selector = f32(rng.normal(size=(B, A)))
-    expected = np.stack([rlax.double_q_learning(*(x[b] for x in batch.values()), selector[b]) for b in range(B)])
+    expected = reference(rlax.double_q_learning, *batch.values(), selector)
     allclose(run(td.double_q_error, **batch, q_t_selector=selector), expected)
 
 
 def test_sarsa_errors_match_rlax(run, rng, batch):
     a_t = i32(rng.integers(A, size=B))
     pi_t = f32(rng.dirichlet(np.ones(A), size=B))
-    columns = [[x[b] for x in batch.values()] for b in range(B)]
-    allclose(run(td.sarsa_error, **batch, a_t=a_t), [rlax.sarsa(*c, a) for c, a in zip(columns, a_t)])
-    expected = [rlax.expected_sarsa(*c, p) for c, p in zip(columns, pi_t)]
+    expected = reference(rlax.sarsa, *batch.values(), a_t)
+    allclose(run(td.sarsa_error, **batch, a_t=a_t), expected)
+    expected = reference(rlax.expected_sarsa, *batch.values(), pi_t)
     allclose(run(td.expected_sarsa_error, **batch, pi_t=pi_t), expected)
 
 

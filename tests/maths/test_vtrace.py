@@ -4,7 +4,7 @@ import pytest
 
 from starling.maths.returns import lambda_returns
 from starling.maths.vtrace import vtrace
-from tests.maths.helpers import allclose, check_gradients, f32, rlax
+from tests.maths.helpers import allclose, check_gradients, f32, reference, rlax
 
 T, B = 6, 3
 
@@ -47,13 +47,11 @@ def test_vtrace_is_the_sum_in_the_paper(run, rng, clips):
 def test_vtrace_matches_rlax(run, rng, lambda_):
     log_rho, r_t, discount_t, v_tm1, v_t = sequence(rng)
     result = run(vtrace, log_rho, r_t, discount_t, v_tm1, v_t, lambda_)
-    for b in range(B):
-        expected = rlax.vtrace_td_error_and_advantage(
-            v_tm1[:, b], v_t[:, b], r_t[:, b], discount_t[:, b], np.exp(log_rho[:, b]), lambda_
-        )
-        allclose(result.targets[:, b] - v_tm1[:, b], expected.errors)
-        allclose(result.advantages[:, b], expected.pg_advantage)
-        allclose(result.q_estimates[:, b], expected.q_estimate)
+    arrays = (v_tm1, v_t, r_t, discount_t, np.exp(log_rho))
+    expected = reference(rlax.vtrace_td_error_and_advantage, *arrays, lambda_, axis=1)
+    allclose(result.targets - v_tm1, expected.errors)
+    allclose(result.advantages, expected.pg_advantage)
+    allclose(result.q_estimates, expected.q_estimate)
 
 
 def test_on_policy_vtrace_is_the_lambda_return(run, rng):

@@ -1,0 +1,68 @@
+"""Processes for the tests of the table server."""
+
+import multiprocessing
+import os
+import signal
+import time
+from contextlib import contextmanager
+
+import numpy as np
+
+from starling.core.spaces import Dict, Int
+from starling.data import SamplesPerInsert, Table, TableServer, Writer
+
+ITEM = Dict(actor=Int((), 0, 2**31, "int64"), number=Int((), 0, 2**62, "int64"), body=Int((8,), 0, 2**62, "int64"))
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def items(actor, first, n):
+    """Items that say where they come from; the body repeats the number, so that a torn item shows."""
+    number = np.arange(first, first + n)
+    return {"actor": np.full(n, actor), "number": number, "body": np.repeat(number[:, None], 8, 1)}
+
+
+def serve(address, directory, capacity, every, options):
+    options = dict(options)
+    ratio = options.pop("ratio", None)
+    if ratio:
+        options["limiter"] = SamplesPerInsert(ratio, 64.0)
+    table = Table(ITEM, capacity, **options)
+    TableServer({"t": table}, address, directory=directory, checkpoint_every=every).serve()
+
+
+def write_for_ever(address, actor, batch):
+    """Send numbered items until killed; a restarted writer goes on behind what the server accepted."""
+    writer = Writer(address, "t", ITEM, actor=actor, slots=64, patience=20)
+    while True:
+        writer.insert(items(actor, writer.sent, batch))
+
+
+def write_some(address, actor, count, batch, done):
+    writer = Writer(address, "t", ITEM, actor=actor, slots=64, patience=20)
+    while writer.sent < count:
+        writer.insert(items(actor, writer.sent, min(batch, count - writer.sent)))
+    writer.flush(20)
+    done.put((actor, writer.acknowledged, writer._client.reconnects))
+
+
+@contextmanager
+def process(target, *args):
+    running = SPAWN.Process(target=target, args=args, daemon=True)
+    running.start()
+    try:
+        yield running
+    finally:
+        kill(running)
+
+
+def kill(running):
+    if running.is_alive():
+        os.kill(running.pid, signal.SIGKILL)
+    running.join(10)
+
+
+def wait_for(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)

@@ -1,0 +1,296 @@
+"""Tables across processes: everything arrives once, also when somebody is killed."""
+
+import contextlib
+import os
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from starling.core.errors import ConfigError, DataError
+from starling.core.spaces import Dict, Float, Int
+from starling.data import (
+    MinSize,
+    NStepAdder,
+    RateLimitTimeout,
+    Sampler,
+    ServerLostError,
+    ShardedSampler,
+    ShardedWriter,
+    Table,
+    TableServer,
+    Writer,
+    ask_server,
+    queue,
+    transition_signature,
+)
+from starling.data.journal import Journal, read_journals
+
+from .helpers import POINT, points
+from .remote import ITEM, SPAWN, kill, process, serve, wait_for, write_for_ever, write_some
+
+
+@pytest.fixture
+def here(tmp_path):
+    """Start servers in threads of this process, and stop them at the end."""
+    running = []
+
+    def start(table, name="s", **options):
+        server = TableServer({"t": table}, tmp_path / f"{name}.sock", **options)
+        running.append((server, server.start()))
+        return server.address
+
+    start.running = running
+    yield start
+    for server, thread in running:
+        server.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_items_and_samples_go_through_and_priorities_come_back(here):
+    table = Table(POINT, 100, sampler="max_heap")
+    address = here(table)
+    writer = Writer(address, "t", POINT, slots=8)
+    writer.insert(points(*range(20)), np.arange(20.0))  # more than the ring holds
+    writer.insert(points(20))
+    writer.flush(5)
+    assert writer.acknowledged == 21
+    sampler = Sampler(address, "t", POINT, 3, prefetch=1)
+    sample = sampler.sample(5)
+    assert sample.data["n"].tolist() == [19, 19, 19]
+    np.testing.assert_array_equal(sample.data["x"], points(19, 19, 19)["x"])
+    keys = sample.keys.copy()
+    sampler.update_priorities(keys[:1], [0.5])
+    wait_for(lambda: table.index.priorities[table.index.slot_of(int(keys[0]))] == 0.5)
+    for _ in range(3):
+        sample = sampler.sample(5)
+    assert sample.data["n"].tolist() == [20, 20, 20]  # inserted without a priority: the largest so far, 19
+    assert ask_server(address, "stats")["t"]["inserts"] == 21
+    writer.close()
+    sampler.close()
+
+
+def test_an_adder_writes_to_a_server_as_to_a_table(here):
+    signature = transition_signature(Float((2,)), Int(()))
+    table = Table(signature, 100)
+    writer = Writer(here(table), "t", signature)
+    adder = NStepAdder(writer, 2, 1)
+    obs, no = np.zeros((2, 2), np.float32), np.zeros(2, bool)
+    adder.add(obs, np.zeros(2, np.int32), None, np.array([1.0, 2.0]), no, no, obs)
+    writer.close()
+    assert sorted(table.state()["columns"]["reward"].tolist()) == [1.0, 2.0]
+
+
+def test_a_full_queue_holds_the_writer_and_says_why(here):
+    address = here(queue(POINT, 4))
+    writer = Writer(address, "t", POINT, slots=2)
+    writer.insert(points(0, 1, 2, 3, 4, 5))  # four in the table, two in the ring
+    with pytest.raises(RateLimitTimeout, match="4 of 4 places taken"):
+        writer.insert(points(6), timeout=0.2)
+    sampler = Sampler(address, "t", POINT, 2)
+    assert sampler.sample(5).data["n"].tolist() == [0, 1]
+    assert sampler.sample(5).data["n"].tolist() == [2, 3]
+    assert sampler.sample(5).data["n"].tolist() == [4, 5]
+    with pytest.raises(RateLimitTimeout, match="the table is empty"):
+        sampler.sample(0.2)
+    writer.close()
+    sampler.close()
+
+
+def test_what_does_not_fit_is_refused(here, tmp_path):
+    address = here(Table(POINT, 10, limiter=MinSize(5)))
+    with pytest.raises(DataError, match="unknown table 'x'"):
+        Writer(address, "x", POINT)
+    with pytest.raises(DataError, match="the client's items are"):
+        Sampler(address, "t", Dict(n=Int(())), 2)
+    with pytest.raises(ConfigError, match="slots=0"):
+        Writer(address, "t", POINT, slots=0)
+    writer = Writer(address, "t", POINT)
+    with pytest.raises(DataError, match="at least 0"):
+        writer.insert(points(1), [-1.0])
+    with pytest.raises(DataError, match="'n'"):
+        writer.insert({"n": np.zeros(1), "x": np.zeros((1, 2), np.float32)})
+    with pytest.raises(ServerLostError, match="connected already"):
+        Writer(address, "t", POINT, patience=0.1)
+    with pytest.raises(ServerLostError, match=r"within 0\.1 s"):
+        Writer(tmp_path / "nobody.sock", "t", POINT, patience=0.1)
+    with pytest.raises(ConfigError, match="another server"):
+        TableServer({"t": Table(POINT, 1)}, address)
+    with pytest.raises(ConfigError, match="too long"):
+        TableServer({"t": Table(POINT, 1)}, tmp_path / ("x" * 120))
+    with pytest.raises(DataError, match="needs one"):
+        ask_server(address, "checkpoint")
+    with pytest.raises(DataError, match="lacks 'table'"):
+        ask_server(address, "nonsense")
+    writer.close()
+
+
+def test_priorities_go_back_to_the_shard_that_owns_the_item(here):
+    tables = [Table(POINT, 10, sampler="max_heap", seed=i) for i in range(2)]
+    addresses = [here(table, f"s{i}") for i, table in enumerate(tables)]
+    writer = ShardedWriter([Writer(address, "t", POINT) for address in addresses])
+    for i in range(4):
+        writer.insert(points(i))
+    writer.flush(5)
+    assert [len(table) for table in tables] == [2, 2]
+    sampler = ShardedSampler([Sampler(address, "t", POINT, 1) for address in addresses])
+    for priority in (0.25, 0.125):
+        sample = sampler.sample(5)
+        owner = int(sample.keys[0]) % 2
+        key = int(sample.keys[0]) // 2
+        sampler.update_priorities(sample.keys, [priority])
+        index = tables[owner].index
+        wait_for(lambda i=index, k=key, p=priority: i.priorities[i.slot_of(k)] == p)
+    writer.close()
+    sampler.close()
+
+
+def test_a_journal_gives_back_whole_records_and_stops_at_a_torn_one(tmp_path):
+    journal = Journal(tmp_path)
+    journal.append("1/t", 0, 2, [np.arange(2), np.zeros((2, 3), np.float32)])
+    second = journal.rotate()
+    journal.append("1/t", 2, 1, [np.arange(1)])
+    journal.append("1/t", 3, 1, [np.arange(1)])
+    journal.close()
+    path = tmp_path / f"journal-{second:08d}.bin"
+    path.write_bytes(path.read_bytes()[:-3])
+    assert [(w, s, n, len(c)) for w, s, n, c in read_journals(tmp_path, 0)] == [("1/t", 0, 2, 40), ("1/t", 2, 1, 8)]
+    assert [s for _, s, _, _ in read_journals(tmp_path, second)] == [2]
+
+
+def test_a_stopped_server_gives_back_its_memory_and_a_new_one_continues(tmp_path):
+    address, directory = tmp_path / "s.sock", tmp_path / "d"
+    before = len(os.listdir("/proc/self/fd"))
+    for round_ in range(2):
+        table = Table(POINT, 50)
+        server = TableServer({"t": table}, address, directory=directory)
+        thread = server.start()
+        assert len(table) == 3 * round_
+        writer = Writer(address, "t", POINT)
+        assert writer.sent == 3 * round_
+        writer.insert(points(*range(3)))
+        writer.close()
+        if round_ == 0:
+            ask_server(address, "checkpoint")
+        server.stop()
+        thread.join(10)
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_a_server_that_forgot_is_noticed_by_its_writer(tmp_path):
+    address = tmp_path / "s.sock"
+    server = TableServer({"t": Table(POINT, 50)}, address)
+    thread = server.start()
+    writer = Writer(address, "t", POINT, slots=2)
+    writer.insert(points(*range(6)))
+    writer.flush(5)
+    server.stop()
+    thread.join(10)
+    server = TableServer({"t": Table(POINT, 50)}, address)  # no directory: nothing is kept
+    thread = server.start()
+    with pytest.raises(ServerLostError, match="6 are lost"):
+        writer.insert(points(*range(6)))
+    server.stop()
+    thread.join(10)
+
+
+def test_a_lost_server_is_a_typed_error_within_the_patience(tmp_path):
+    address = tmp_path / "s.sock"
+    with process(serve, address, None, 10, 0.0, {}) as server:
+        sampler = Sampler(address, "t", ITEM, 1, patience=20)
+        sampler._client.patience = 0.3
+        threading.Timer(0.3, kill, [server]).start()
+        start = time.monotonic()
+        with pytest.raises(ServerLostError, match=r"within 0\.3 s"):
+            sampler.sample()
+        assert time.monotonic() - start < 5
+
+
+def present(table):
+    columns, keys = table.columns, table.index.keys
+    by_path = dict(zip(columns.paths, columns.arrays))
+    live = keys >= 0
+    assert (by_path["body"][live] == by_path["number"][live][:, None]).all(), "a torn item"
+    return np.stack([by_path["actor"][live], by_path["number"][live]], axis=1)
+
+
+def assert_exactly_once(table, actors):
+    rows = present(table)
+    for actor in actors:
+        numbers = np.sort(rows[rows[:, 0] == actor][:, 1])
+        np.testing.assert_array_equal(numbers, np.arange(numbers.size), err_msg=f"actor {actor}")
+    return rows
+
+
+def kill_writers(here, kills):
+    table = Table(ITEM, 400_000)
+    address = here(table)
+    rng = np.random.default_rng(0)
+    for _ in range(kills):
+        with process(write_for_ever, address, 1, 7):
+            seen = table.inserts
+            wait_for(lambda n=seen: table.inserts > n)
+            time.sleep(rng.random() * 0.02)
+    wait_for(lambda: not here.running[0][0]._orphans)
+    rows = assert_exactly_once(table, [1])
+    assert len(rows) == table.inserts
+
+
+def test_killed_writers_leave_every_item_once(here):
+    kill_writers(here, 3)
+
+
+@pytest.mark.slow
+def test_a_hundred_killed_writers_leave_every_item_once(here):
+    kill_writers(here, 100)
+
+
+def kill_servers(tmp_path, kills, count):
+    """Two writers; the server dies again and again, every other time while it saves."""
+    address, directory = tmp_path / "s.sock", tmp_path / "d"
+    rng = np.random.default_rng(0)
+    done = SPAWN.Queue()
+    shared_memory = set(os.listdir("/dev/shm")) if Path("/dev/shm").is_dir() else set()
+    with process(write_some, address, 1, count, 5, done), process(write_some, address, 2, count, 3, done):
+        for i in range(kills):
+            with process(serve, address, directory, 4 * count, 0.0, {}):
+                wait_for(lambda: _answers(address))
+                time.sleep(rng.random() * 0.1)
+                if i % 2:
+                    threading.Thread(target=_checkpoint_quietly, args=(address,)).start()
+                    time.sleep(rng.random() * 0.02)
+        with process(serve, address, directory, 4 * count, 0.0, {}):
+            results = sorted(done.get(timeout=60) for _ in range(2))
+    assert [r[:2] for r in results] == [(1, count), (2, count)]
+    table = Table(ITEM, 4 * count)
+    server = TableServer({"t": table}, address, directory=directory)
+    rows = assert_exactly_once(table, [1, 2])
+    assert len(rows) == 2 * count
+    server._release()
+    if Path("/dev/shm").is_dir():
+        assert {name for name in set(os.listdir("/dev/shm")) - shared_memory if "starling" in name} == set()
+
+
+def _answers(address):
+    try:
+        ask_server(address, "stats", 1.0)
+    except OSError:
+        return False
+    return True
+
+
+def _checkpoint_quietly(address):
+    with contextlib.suppress(OSError):
+        ask_server(address, "checkpoint", 10.0)
+
+
+def test_killed_servers_lose_and_double_nothing(tmp_path):
+    kill_servers(tmp_path, 4, 3_000)
+
+
+@pytest.mark.slow
+def test_fifty_killed_servers_lose_and_double_nothing(tmp_path):
+    kill_servers(tmp_path, 50, 200_000)

@@ -1,0 +1,127 @@
+"""A run that was cut off and resumed is the run that was not."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import numpy as np
+import pytest
+
+from starling.cli.main import main
+from tests.experiments.commands import (
+    TOYS,
+    arguments,
+    checkpoints,
+    finish,
+    launch,
+    manifest,
+    metrics,
+    stop_at,
+    summary,
+)
+
+OFTEN = ["--checkpoint-every", "500", "--log-every", "500"]
+
+
+def assert_one_history(run, steps):
+    rows = metrics(run)
+    at = [row["env_steps"] for row in rows]
+    assert at == sorted(set(at))
+    assert at[-1] == steps
+    assert all(np.diff([row["seconds"] for row in rows]) >= 0)
+
+
+@pytest.mark.parametrize("algo", ["dqn", "ppo", "sac", "a2c"])
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(algo, tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    process = launch(arguments(algo, cut, 4096, *OFTEN))
+    assert main(arguments(algo, whole, 4096, *OFTEN, "--quiet")) == 0
+    stop_at(process, cut, 1500, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert not (cut / "summary.json").exists()
+    assert checkpoints(cut)[-1] < 4096, "killed too late to prove anything"
+    finish(process)
+    assert main(["resume", str(cut), "--quiet"]) == 0
+    assert summary(cut)["parameter_hash"] == summary(whole)["parameter_hash"]
+    for key in ("env_steps", "updates", "final_return", "status"):
+        assert summary(cut)[key] == summary(whole)[key]
+    assert manifest(cut)["resume_exact"] is True
+    assert_one_history(cut, 4096)
+    assert [row["episodes"] for row in metrics(cut)][-1] == [row["episodes"] for row in metrics(whole)][-1]
+
+
+def test_ctrl_c_stops_after_a_checkpoint_and_resume_goes_on_to_the_same_end(tmp_path, capsys):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    process = launch(arguments("ppo", cut, 4096, *OFTEN))
+    assert main(arguments("ppo", whole, 4096, *OFTEN, "--quiet")) == 0
+    stop_at(process, cut, 1000, signal.SIGINT)
+    code, out, err = finish(process)
+    assert code == 130
+    assert "Traceback" not in err
+    assert f"starling resume {cut}" in out
+    assert summary(cut)["status"] == "interrupted"
+    assert checkpoints(cut)[-1] == summary(cut)["env_steps"] < 4096
+    capsys.readouterr()
+    assert main(["resume", str(cut), "--quiet"]) == 0
+    assert "finished" in summary(cut)["status"]
+    assert summary(cut)["parameter_hash"] == summary(whole)["parameter_hash"]
+    assert_one_history(cut, 4096)
+
+
+def test_a_second_run_in_the_same_directory_is_refused_naming_the_process(tmp_path, capsys):
+    run = tmp_path / "run"
+    process = launch(arguments("ppo", run, 10_000_000, *OFTEN))
+    try:
+        while not checkpoints(run):
+            assert process.poll() is None
+        for args in (arguments("ppo", run, 4096), ["resume", str(run)]):
+            assert main(args) == 2
+            assert f"process {process.pid}" in capsys.readouterr().err
+        assert main(["eval", str(run), "--episodes", "1", "--json"]) == 0  # looking is allowed
+        assert len(json.loads(capsys.readouterr().out)["returns"]) == 1
+    finally:
+        process.kill()
+        finish(process)
+
+
+def test_a_finished_run_is_neither_overwritten_nor_resumed(tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(arguments("a2c", run, 64, "--quiet")) == 0
+    before = summary(run)
+    capsys.readouterr()
+    assert main(arguments("a2c", run, 64, "--quiet")) == 2
+    assert "finished run" in capsys.readouterr().err
+    assert main(["resume", str(run)]) == 2
+    assert "is finished" in capsys.readouterr().err
+    assert summary(run) == before
+
+
+def test_an_environment_that_chance_decides_is_told_in_the_manifest(tmp_path):
+    run = tmp_path / "run"
+    assert main(arguments("a2c", run, 64, "--quiet", "--env", f"{TOYS}:Chance-v0")) == 0
+    assert manifest(run)["resume_exact"] is False
+    assert "not deterministic" in manifest(run)["reason"]
+    good = tmp_path / "good"
+    assert main(arguments("a2c", good, 64, "--quiet", "--env", f"{TOYS}:Toy-v0")) == 0
+    assert manifest(good)["resume_exact"] is True
+
+
+def test_the_configuration_of_a_run_gives_the_same_run_again(tmp_path):
+    first, again = tmp_path / "first", tmp_path / "again"
+    assert main(arguments("dqn", first, 512, "--quiet")) == 0
+    assert main(["train", "--config", str(first / "config.yaml"), "--out", str(again)]) == 0
+    assert summary(again)["parameter_hash"] == summary(first)["parameter_hash"]
+    assert summary(again)["updates"] > 0
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("algo", ["dqn", "ppo", "sac", "a2c"])
+def test_the_same_seed_gives_the_same_parameters_twice_and_another_seed_others(algo, backend, tmp_path):
+    runs = [tmp_path / name for name in ("one", "two", "other")]
+    for run in runs:
+        more = ["--seed", "6"] if run.name == "other" else []
+        assert main(arguments(algo, run, 256, "--quiet", "--backend", backend, *more)) == 0
+    one, two, other = (summary(run)["parameter_hash"] for run in runs)
+    assert one == two != other
+    assert summary(runs[0])["backend"] == backend
