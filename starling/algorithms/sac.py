@@ -15,9 +15,9 @@ from starling.algorithms.policies import policy_noise, scaled_to_bounds
 from starling.backends import ops
 from starling.components.base import api
 from starling.components.encoders import encoder_for
-from starling.components.heads import ValueHead, squashed_head_for
+from starling.components.heads import TwinCritics, ValueHead, squashed_head_for
 from starling.components.initialisers import constant
-from starling.components.networks import CriticNetwork, Critics, PolicyNetwork, torso_for
+from starling.components.networks import CriticNetwork, PolicyNetwork, torso_for
 from starling.components.optimisers import Adam, Optimiser
 from starling.components.schedules import Constant
 from starling.components.targets import polyak
@@ -66,7 +66,7 @@ class SAC(Algorithm):
 
     config: SACConfig
     policy: PolicyNetwork
-    critics: Critics
+    critics: TwinCritics
     optimiser: Optimiser
     bounds: Float  # of the environment's actions
 
@@ -85,7 +85,7 @@ class SAC(Algorithm):
             envs=envs,
             config=config,
             policy=PolicyNetwork(encoder_for(obs), torso, squashed_head_for(action)),
-            critics=Critics((critic,) * config.critics),
+            critics=TwinCritics(critic, config.critics),
             optimiser=Adam(Constant(config.learning_rate)),
             bounds=action,
         )

@@ -7,17 +7,20 @@ A backend starts from both and replaces what its framework does better. These na
     one_hot, take_along                              indices along the last axis: x [..., A], index [...]
     stop_gradient, value_and_grad                    derivatives
     scan, cond                                       control flow that compiles to a loop or a branch
+    elementwise                                      one function over every element of trees
     conv2d, max_pool2d                               images [B, H, W, C], kernels [kh, kw, C, O]
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from starling.backends.dispatch import Ops
+from starling.core.trees import Tree, leaves, refilled
 
-__all__ = ["STANDARD", "generic", "standard"]
+__all__ = ["STANDARD", "elementwise", "generic", "make_ops", "same_padding", "standard"]
 
 STANDARD = (
     "float32 float64 int32 int64 uint8 bool "
@@ -76,7 +79,14 @@ def generic(xp: Any) -> dict[str, Any]:
         take_along=take_along,
         erf=erf,
         stop_gradient=lambda x: x,
+        elementwise=elementwise,
     )
+
+
+def elementwise(fn: Callable[..., tuple[Any, ...]], *trees: Tree) -> tuple[Tree, ...]:
+    """``fn`` at every leaf of trees of one shape; ``fn`` returns a tuple, the result is a tuple of trees."""
+    results = [fn(*group) for group in zip(*(leaves(tree) for tree in trees))]
+    return tuple(refilled(trees[0], column) for column in zip(*results))
 
 
 def same_padding(size: int, window: int, stride: int) -> tuple[int, int]:

@@ -125,9 +125,9 @@ def value_and_grad(fn: Callable[..., tuple[Any, Any]], step: float = 1e-6) -> Ca
 
     def differentiate(params: Tree, *args: Any) -> tuple[Any, Tree]:
         global _stopped, _replayed
+        exact = map_leaves(lambda leaf: np.array(leaf, dtype=np.float64), params)
         outer = (_stopped, _replayed)
         _stopped = []
-        exact = map_leaves(lambda leaf: np.array(leaf, dtype=np.float64), params)
 
         def evaluate() -> tuple[Any, Any]:
             global _replayed

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from starling.backends.dispatch import register_ops
-from starling.backends.extras import make_ops
+from starling.backends.extras import elementwise, make_ops
 from starling.backends.numpy import conv2d, loop_scan, numpy_extras, stop_gradient
 from starling.core.trees import items, map_leaves, opened
 
@@ -115,6 +115,7 @@ def _value_only(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., Any]:
 def _namespace() -> Any:
     native = numpy_extras()
     control = {"scan": loop_scan(_probing(np.stack)), "cond": native["cond"], "value_and_grad": _value_only}
+    control["elementwise"] = elementwise
     functions = {n: f for n, f in vars(make_ops(np, **native)).items() if callable(f) and not isinstance(f, type)}
     return make_ops(np, **{name: _probing(fn) for name, fn in functions.items()} | control)
 

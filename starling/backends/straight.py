@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from starling.backends.dispatch import Ops, register_ops
+from starling.backends.extras import elementwise
 from starling.core.params import Params
 from starling.core.trees import map_leaves
 
@@ -194,7 +195,7 @@ def _tracing_ops(plain: Ops) -> Ops:
 
     control = dict.fromkeys(("scan", "cond", "value_and_grad"), refuse)
     functions = {n: traced(f) for n, f in vars(plain).items() if callable(f) and not isinstance(f, type)}
-    return Ops(**{**vars(plain), **functions, "stop_gradient": lambda x: x, **control})
+    return Ops(**{**vars(plain), **functions, "stop_gradient": lambda x: x, "elementwise": elementwise, **control})
 
 
 def opaque(fn: Callable[..., Any], *args: Any) -> Any:

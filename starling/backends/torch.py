@@ -16,7 +16,7 @@ from starling.backends.extras import make_ops, same_padding
 from starling.backends.numpy import cond, loop_scan
 from starling.backends.straight import Straightener
 from starling.backends.tape import carried, record_all
-from starling.core.trees import Tree, leaves, map_leaves
+from starling.core.trees import Tree, leaves, map_leaves, refilled
 
 __all__ = ["TorchBackend", "backend"]
 
@@ -74,16 +74,22 @@ def value_and_grad(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[An
             wanted = leaves(tracked)
             # A loss that depends on none of them has no graph to walk.
             flat = torch.autograd.grad(loss, wanted, allow_unused=True) if loss.requires_grad else [None] * len(wanted)
-        found = iter(flat)
-
-        def gradient_of(leaf: Any) -> Any:
-            gradient = next(found)
-            return torch.zeros_like(leaf) if gradient is None else gradient
-
+        gradients = [torch.zeros_like(x) if g is None else g for x, g in zip(wanted, flat)]
         record_all(map_leaves(detach, recorded))
-        return (loss.detach(), map_leaves(detach, aux)), map_leaves(gradient_of, params)
+        return (loss.detach(), map_leaves(detach, aux)), refilled(params, gradients)
 
     return run
+
+
+def elementwise(fn: Callable[..., tuple[Any, ...]], *trees: Tree) -> tuple[Tree, ...]:
+    """As ``extras.elementwise``, over all leaves as one vector: one call instead of one per leaf."""
+    shapes = [leaf.shape for leaf in leaves(trees[0])]
+    results = fn(*(torch.cat([leaf.reshape(-1) for leaf in leaves(tree)]) for tree in trees))
+    sizes = [shape.numel() for shape in shapes]
+    return tuple(
+        refilled(trees[0], (part.reshape(shape) for part, shape in zip(vector.split(sizes), shapes)))
+        for vector in results
+    )
 
 
 def detach(x: Any) -> Any:
@@ -113,6 +119,7 @@ class TorchBackend(Backend):
         value_and_grad=value_and_grad,
         scan=loop_scan(torch.stack),
         cond=cond,
+        elementwise=elementwise,
         conv2d=conv2d,
         max_pool2d=max_pool2d,
         clip=torch.clamp,

@@ -12,7 +12,7 @@ from starling.components.specs import from_spec
 from starling.core.params import Params
 from starling.maths.distributions import Distribution
 
-__all__ = ["CriticNetwork", "Critics", "PolicyNetwork", "QNetwork", "ValueNetwork", "torso_for"]
+__all__ = ["CriticNetwork", "PolicyNetwork", "QNetwork", "ValueNetwork", "torso_for"]
 
 
 def torso_for(spec: dict[str, Any] | Component, hidden: tuple[int, ...], activation: str, init: str) -> Component:
@@ -72,14 +72,3 @@ class CriticNetwork(Component):
         seen, _ = split_mask(obs)
         features = ops(action).concat([self.encoder(p.encoder, seen), action], axis=-1)
         return self.head(p.head, self.torso(p.torso, features))
-
-
-class Critics(Component):
-    """Several critics side by side, to take the smallest of."""
-
-    critics: tuple[Component, ...]
-
-    @api
-    def q_values(self, p: Params, obs: Any, action: Any) -> Any:  # [*, O], [*, D] -> [*, critics]
-        values = [critic(p[f"critics_{i}"], obs, action) for i, critic in enumerate(self.critics)]
-        return ops(action).stack(values, axis=-1)

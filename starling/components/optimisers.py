@@ -10,6 +10,7 @@ to another, and a parameter server can apply gradients with NumPy alone.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from starling.backends import ops
@@ -18,7 +19,7 @@ from starling.components.schedules import Constant, Schedule
 from starling.core.errors import ConfigError
 from starling.core.trees import Tree, leaves, map_leaves
 
-__all__ = ["SGD", "Adam", "Optimiser", "RMSProp", "clip_by_global_norm", "global_norm"]
+__all__ = ["SGD", "Adam", "Optimiser", "RMSProp", "clip_by_global_norm", "clip_scale", "global_norm"]
 
 
 def global_norm(tree: Tree) -> Any:
@@ -28,10 +29,15 @@ def global_norm(tree: Tree) -> Any:
     return xp.sqrt(sum(xp.sum(xp.square(leaf)) for leaf in flat))
 
 
+def clip_scale(tree: Tree, limit: float) -> Any:
+    """What to multiply the tree by for a global norm of at most ``limit``."""
+    norm = global_norm(tree)
+    return limit / ops(norm).maximum(norm, ops(norm).asarray(limit, dtype=norm.dtype))
+
+
 def clip_by_global_norm(tree: Tree, limit: float) -> Tree:
     """The tree scaled down to a global norm of ``limit`` where it is above it."""
-    norm = global_norm(tree)
-    scale = limit / ops(norm).maximum(norm, ops(norm).asarray(limit, dtype=norm.dtype))
+    scale = clip_scale(tree, limit)
     return map_leaves(lambda leaf: leaf * scale, tree)
 
 
@@ -55,20 +61,26 @@ class Optimiser(Component):
 
     def step(self, params: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
         """The parameters and the state after one step."""
-        if self.clip:
-            gradients = clip_by_global_norm(gradients, self.clip)
-        count = state["count"] + 1
-        changes, slots = self.direction(gradients, state, params, count)
-        rate = self.learning_rate(state["count"])
-        moved = map_leaves(lambda leaf, change: leaf - rate * change, params, changes)
-        return moved, {"count": count, **slots}
+        count, scale = state["count"] + 1, clip_scale(gradients, self.clip) if self.clip else None
+        rate, rule = self.learning_rate(state["count"]), self.rule(count)
+
+        def move(parameter: Any, gradient: Any, *slots: Any) -> tuple[Any, ...]:
+            change, *slots_after = rule(parameter, gradient if scale is None else gradient * scale, *slots)
+            return parameter - rate * change, *slots_after
+
+        kept = [state[name] for name in self.slots()]
+        moved, *after = ops(count).elementwise(move, params, gradients, *kept)
+        return moved, {"count": count, **dict(zip(self.slots(), after))}
 
     def slots(self) -> tuple[str, ...]:
         """The names of the trees kept beside the parameters."""
         raise NotImplementedError
 
-    def direction(self, gradients: Tree, state: Tree, params: Tree, count: Any) -> tuple[Tree, dict[str, Tree]]:
-        """Where to go (before the learning rate), and the new slots."""
+    def rule(self, count: Any) -> Callable[..., tuple[Any, ...]]:
+        """The ``count``-th step, for each element: (parameter, gradient, *slots) -> (change, *slots).
+
+        The change is subtracted, times the learning rate.
+        """
         raise NotImplementedError
 
 
@@ -80,11 +92,15 @@ class SGD(Optimiser):
     def slots(self) -> tuple[str, ...]:
         return ("momentum",) if self.momentum else ()
 
-    def direction(self, gradients: Tree, state: Tree, params: Tree, count: Any) -> tuple[Tree, dict[str, Tree]]:
+    def rule(self, count: Any) -> Callable[..., tuple[Any, ...]]:
         if not self.momentum:
-            return gradients, {}
-        moved = map_leaves(lambda m, g: self.momentum * m + g, state["momentum"], gradients)
-        return moved, {"momentum": moved}
+            return lambda parameter, gradient: (gradient,)
+
+        def with_momentum(parameter: Any, gradient: Any, momentum: Any) -> tuple[Any, ...]:
+            momentum = self.momentum * momentum + gradient
+            return momentum, momentum
+
+        return with_momentum
 
 
 class RMSProp(Optimiser):
@@ -97,13 +113,13 @@ class RMSProp(Optimiser):
     def slots(self) -> tuple[str, ...]:
         return ("square",)
 
-    def direction(self, gradients: Tree, state: Tree, params: Tree, count: Any) -> tuple[Tree, dict[str, Tree]]:
-        square = map_leaves(lambda s, g: self.decay * s + (1 - self.decay) * g * g, state["square"], gradients)
+    def rule(self, count: Any) -> Callable[..., tuple[Any, ...]]:
+        def scaled(parameter: Any, gradient: Any, square: Any) -> tuple[Any, ...]:
+            square = self.decay * square + (1 - self.decay) * gradient * gradient
+            root = ops(square).sqrt(square + self.eps) if self.eps_inside else ops(square).sqrt(square) + self.eps
+            return gradient / root, square
 
-        def scaled(g: Any, s: Any) -> Any:
-            return g / (ops(s).sqrt(s + self.eps) if self.eps_inside else ops(s).sqrt(s) + self.eps)
-
-        return map_leaves(scaled, gradients, square), {"square": square}
+        return scaled
 
 
 class Adam(Optimiser):
@@ -117,18 +133,18 @@ class Adam(Optimiser):
     def slots(self) -> tuple[str, ...]:
         return ("mean", "square")
 
-    def direction(self, gradients: Tree, state: Tree, params: Tree, count: Any) -> tuple[Tree, dict[str, Tree]]:
-        mean = map_leaves(lambda m, g: self.beta1 * m + (1 - self.beta1) * g, state["mean"], gradients)
-        square = map_leaves(lambda s, g: self.beta2 * s + (1 - self.beta2) * g * g, state["square"], gradients)
+    def rule(self, count: Any) -> Callable[..., tuple[Any, ...]]:
         # (m / mean_bias) / (√(s / square_bias) + ε) with what is the same for every element taken together.
         mean_bias, square_bias = _bias(self.beta1, count), _bias(self.beta2, count)
         stretch, eps = mean_bias / ops(square_bias).sqrt(square_bias), self.eps * mean_bias
 
-        def scaled(m: Any, s: Any, leaf: Any) -> Any:
-            change = m / (ops(s).sqrt(s) * stretch + eps)
-            return change + self.weight_decay * leaf if self.weight_decay else change
+        def scaled(parameter: Any, gradient: Any, mean: Any, square: Any) -> tuple[Any, ...]:
+            mean = self.beta1 * mean + (1 - self.beta1) * gradient
+            square = self.beta2 * square + (1 - self.beta2) * gradient * gradient
+            change = mean / (ops(square).sqrt(square) * stretch + eps)
+            return (change + self.weight_decay * parameter if self.weight_decay else change), mean, square
 
-        return map_leaves(scaled, mean, square, params), {"mean": mean, "square": square}
+        return scaled
 
 
 def _bias(beta: float, count: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from starling.backends import ops
-from starling.core.trees import Tree, leaves, map_leaves
+from starling.core.trees import Tree, leaves, refilled
 
 __all__ = ["periodic", "polyak"]
 
@@ -15,10 +15,9 @@ def periodic(target: Tree, params: Tree, count: Any, period: int) -> Tree:
     due = count % period == 0
     # The leaves alone: the branches of a conditional must agree in their containers, the two trees need not.
     chosen = ops(due).cond(due, lambda old, new: new, lambda old, new: old, leaves(target), leaves(params))
-    found = iter(chosen)
-    return map_leaves(lambda _: next(found), target)
+    return refilled(target, chosen)
 
 
 def polyak(target: Tree, params: Tree, tau: float) -> Tree:
     """(1 − τ) · target + τ · params, leaf by leaf."""
-    return map_leaves(lambda old, new: (1.0 - tau) * old + tau * new, target, params)
+    return ops(leaves(params)[0]).elementwise(lambda old, new: ((1.0 - tau) * old + tau * new,), target, params)[0]

@@ -223,8 +223,8 @@ class TwinCritics(Component):
         if isinstance(self.critics, Component):
             object.__setattr__(self, "critics", (self.critics,) * self.count)
 
-    @api(features="* F", action="float * D")
-    def q_values(self, p: Params, features: Any, action: Any) -> Any:  # [*, F], [*, D] -> [*, count]
+    @api(action="float * D")
+    def q_values(self, p: Params, obs: Any, action: Any) -> Any:  # [*, O], [*, D] -> [*, count]
         critics: Any = self.critics
-        q = [critic(p[f"critics_{i}"], features, action) for i, critic in enumerate(critics)]
-        return ops(features).stack(q, axis=-1)
+        q = [critic(p[f"critics_{i}"], obs, action) for i, critic in enumerate(critics)]
+        return ops(action).stack(q, axis=-1)

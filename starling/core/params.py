@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-__all__ = ["Initialiser", "Params", "with_scopes"]
+__all__ = ["Initialiser", "NoSuchParameter", "Params", "with_scopes"]
 
 Initialiser = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+
+
+class NoSuchParameter(KeyError, AttributeError):
+    """A name that a scope does not have; both errors, because scopes are read as dicts and as attributes."""
 
 
 class Params(dict[str, Any]):
@@ -26,6 +30,9 @@ class Params(dict[str, Any]):
         def __getattr__(self, name: str) -> Any: ...
     else:
         __getattr__ = dict.__getitem__
+
+    def __missing__(self, name: str) -> Any:
+        raise NoSuchParameter(f"no parameter or scope {name!r} here; there are: {', '.join(sorted(self)) or 'none'}")
 
     def get(self, name: str, shape: tuple[int, ...] = (), init: Initialiser | None = None) -> Any:  # type: ignore[override]
         return self[name]

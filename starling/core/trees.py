@@ -8,10 +8,10 @@ sorted order, so two equal trees list their leaves in the same order whatever bu
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-__all__ = ["Tree", "items", "leaves", "map_leaves", "map_with_path", "nest", "opened"]
+__all__ = ["Tree", "items", "leaves", "map_leaves", "map_with_path", "nest", "opened", "refilled"]
 
 Tree = Any
 
@@ -51,6 +51,12 @@ def map_with_path(fn: Callable[[str, Any], Any], tree: Tree, path: str = "") -> 
     """Like ``map_leaves``, with the leaf's path as the first argument."""
     paths = iter([p for p, _ in items(tree, path)])
     return map_leaves(lambda leaf: fn(next(paths), leaf), tree)
+
+
+def refilled(tree: Tree, values: Iterable[Any]) -> Tree:
+    """The tree with ``values`` for its leaves, in their order."""
+    found = iter(values)
+    return map_leaves(lambda _: next(found), tree)
 
 
 def nest(flat: dict[str, Any], make: Callable[[], dict[str, Any]] = dict) -> dict[str, Any]:

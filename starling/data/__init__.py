@@ -2,6 +2,16 @@
 
 from starling.data.checkpoints import Checkpointer
 from starling.data.clients import Sampler, Writer, ask_server
+from starling.data.datasets import Dataset, DatasetWriter
+from starling.data.episodes import (
+    Episode,
+    EpisodeWriter,
+    episode_signature,
+    export_minari,
+    import_minari,
+    read_episodes,
+    replay,
+)
 from starling.data.frames import FramePool
 from starling.data.limiters import (
     Limiter,
@@ -23,7 +33,11 @@ from starling.data.wire import ServerLostError
 __all__ = [
     "Beta",
     "Checkpointer",
+    "Dataset",
+    "DatasetWriter",
+    "Episode",
     "EpisodeAdder",
+    "EpisodeWriter",
     "FramePool",
     "Limiter",
     "MinSize",
@@ -44,8 +58,13 @@ __all__ = [
     "TransitionAdder",
     "Writer",
     "ask_server",
+    "episode_signature",
+    "export_minari",
+    "import_minari",
     "prioritized",
     "queue",
+    "read_episodes",
+    "replay",
     "sequence_signature",
     "stack",
     "transition_signature",

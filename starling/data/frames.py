@@ -5,8 +5,8 @@
 
 A stacked observation is kept as the numbers of its frames. Neighbouring stacks share all frames but the newest, and
 the next observation of one step is the observation of another: a step costs one frame, not eight. Sharing is decided
-by comparing contents, so that what comes out is exactly what went in, whatever made the stacks. A frame is freed when
-the last item that refers to it has left the last table.
+by the frames' contents, byte for byte, so that what comes out is exactly what went in, whatever made the stacks and
+whoever brings them. A frame is freed when the last item that refers to it has left the last table.
 """
 
 from __future__ import annotations
@@ -17,105 +17,23 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numba import njit
 
 from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Int, Leaf
-from starling.data.kernels import address, copy_bytes, fill_zero
+from starling.data.frame_kernels import (
+    COUNT,
+    chain_all,
+    gather_interleaved,
+    gather_whole,
+    intern_frames,
+    release_frames,
+    retain_frames,
+)
+from starling.data.kernels import address
 from starling.data.layout import human_bytes, refuse_if_too_large
 from starling.data.snapshots import Snapshot
 
 __all__ = ["FramePool"]
-
-COUNT = 0  # the first number of the free list is its length
-
-
-@njit(cache=True, nogil=True)
-def _same(data, frame, stack, j):  # type: ignore[no-untyped-def]
-    """Whether frame ``frame`` of the pool equals frame ``j`` of a stack [elements, frames]."""
-    for start in range(0, data.shape[1], 64):
-        different = False
-        for e in range(start, min(start + 64, data.shape[1])):
-            different |= data[frame, e] != stack[e, j]
-        if different:
-            return False
-    return True
-
-
-@njit(cache=True, nogil=True)
-def _intern(data, references, generation, free, stack, hints, ids):  # type: ignore[no-untyped-def]
-    """Find or store each frame of a stack; ``hints`` are frames that it may be equal to, likeliest first.
-
-    A stack that moved on by one frame matches hint j + 1 with its frame j. Each id gains a reference.
-    """
-    for j in range(stack.shape[1]):
-        found = -1
-        for attempt in range(hints.size + j):
-            candidate = hints[(j + 1 + attempt) % hints.size] if attempt < hints.size else ids[attempt - hints.size]
-            if candidate >= 0 and _same(data, candidate, stack, j):
-                found = candidate
-                break
-        if found < 0:
-            free[COUNT] -= 1
-            found = free[1 + free[COUNT]]
-            generation[found] += 1
-            for e in range(data.shape[1]):
-                data[found, e] = stack[e, j]
-        ids[j] = found
-        references[found] += 1
-
-
-@njit(cache=True, nogil=True)
-def _retain(references, ids):  # type: ignore[no-untyped-def]
-    for i in range(ids.size):
-        if ids[i] >= 0:
-            references[ids[i]] += 1
-
-
-@njit(cache=True, nogil=True)
-def _release(references, free, ids):  # type: ignore[no-untyped-def]
-    for i in range(ids.size):
-        if ids[i] >= 0:
-            references[ids[i]] -= 1
-            if references[ids[i]] == 0:
-                free[1 + free[COUNT]] = ids[i]
-                free[COUNT] += 1
-
-
-@njit(cache=True, nogil=True)
-def _gather_whole(source, width, column, slots, per_item, target):  # type: ignore[no-untyped-def]
-    """Frames one after the other: plain copies."""
-    for i in range(slots.size):
-        for j in range(per_item):
-            frame = column[slots[i], j]
-            if frame >= 0:
-                copy_bytes(target + (i * per_item + j) * width, source + frame * width, width)
-            else:
-                fill_zero(target + (i * per_item + j) * width, width)
-
-
-@njit(cache=True, nogil=True)
-def _gather_interleaved(data, column, slots, frames, out):  # type: ignore[no-untyped-def]
-    """Frames side by side in the last dimension; ``out`` is [stacks, elements, frames]."""
-    stacks = column.shape[1] // frames
-    for i in range(slots.size):
-        for s in range(stacks):
-            row = out[i * stacks + s]
-            if column[slots[i], frames * s] < 0:  # padding behind the end of an episode
-                row[:] = 0
-            elif frames == 4:
-                a, b = data[column[slots[i], 4 * s]], data[column[slots[i], 4 * s + 1]]
-                c, d = data[column[slots[i], 4 * s + 2]], data[column[slots[i], 4 * s + 3]]
-                for e in range(row.shape[0]):
-                    row[e, 0] = a[e]
-                    row[e, 1] = b[e]
-                    row[e, 2] = c[e]
-                    row[e, 3] = d[e]
-            else:
-                for j in range(frames):
-                    frame = data[column[slots[i], frames * s + j]]
-                    for e in range(row.shape[0]):
-                        row[e, j] = frame[e]
 
 
 class Evicts(Protocol):
@@ -155,6 +73,12 @@ class FramePool:
         self.references = np.zeros(self.frames, np.int32)
         self.free = np.concatenate([[self.frames], np.arange(self.frames - 1, -1, -1)]).astype(np.int32)
         self.generation = np.zeros(self.frames, np.int32)
+        self.width = elements * space.numpy_dtype.itemsize
+        if self.width < 8:
+            raise ConfigError(f"a frame of {space} has {self.width} bytes; sharing pays, and works, from 8 on.")
+        self.hashes = np.zeros(self.frames, np.uint64)
+        self._links = np.full(self.frames, -1, np.int32)
+        self._heads = np.full(1 << (self.frames - 1).bit_length(), -1, np.int32)
         self.lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._owners: list[Evicts] = []
@@ -179,32 +103,27 @@ class FramePool:
             raise ConfigError(f"the pool holds frames of {self.space}; the leaf {leaf} does not consist of those.")
         return Int((*lead, self.depth), -1, self.frames, "int32")
 
-    def _as_stacks(self, observations: np.ndarray) -> np.ndarray:
-        """Views [N, elements, frames] of observations [N, *shape]."""
-        n = observations.shape[0]
-        if self.last:
-            return observations.reshape(n, -1, self.depth)
-        return observations.reshape(n, self.depth, -1).transpose(0, 2, 1)
-
-    def intern(self, observations: np.ndarray, hints: np.ndarray) -> np.ndarray:
-        """The frame numbers [N, depth] of N observations, each with one reference more.
-
-        ``hints`` [N, H] are frames that the observation may share, −1 for none; their contents are compared.
-        """
+    def intern(self, observations: np.ndarray) -> np.ndarray:
+        """The frame numbers [N, depth] of N observations, each with one reference more."""
         n = observations.shape[0]
         if observations.shape[1:] != self.space.shape or observations.dtype != self.space.numpy_dtype:
             raise DataError(
                 f"observations {observations.dtype}{list(observations.shape)} arrived, {self.space} was expected."
             )
-        stacks = self._as_stacks(observations)
+        stacks = np.moveaxis(observations, -1, 1) if self.last and self.depth > 1 else observations
+        frames = np.ascontiguousarray(stacks)
         ids = np.empty((n, self.depth), np.int32)
+        start, each = address(frames), self.depth * self.width
         for i in range(n):
             self._make_room(self.depth)
             with self.lock:
                 if self._snapshot is not None:
                     top = 1 + int(self.free[COUNT])
                     self._snapshot.before_write(self.free[top - self.depth : top])
-                _intern(self.data, self.references, self.generation, self.free, stacks[i], hints[i], ids[i])
+                intern_frames(
+                    address(self.data), self.width, self.references, self.generation, self.free,
+                    self._heads, self._links, self.hashes, start + i * each, self.depth, ids[i],
+                )  # fmt: skip
         return ids
 
     def _make_room(self, needed: int) -> None:
@@ -218,27 +137,29 @@ class FramePool:
 
     def retain(self, ids: np.ndarray) -> None:
         with self.lock:
-            _retain(self.references, ids.ravel())
+            retain_frames(self.references, ids.ravel())
 
     def release(self, ids: np.ndarray) -> None:
         with self.lock:
-            _release(self.references, self.free, ids.ravel())
+            release_frames(self.references, self.free, self._heads, self._links, self.hashes, ids.ravel())
 
     def gather(self, column: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
         """Write the observations of the rows ``slots`` of a column of frame numbers into ``out``."""
         flat = column.reshape(column.shape[0], -1)
         if self.last and self.depth > 1:
-            _gather_interleaved(self.data, flat, slots, self.depth, out.reshape(-1, self.data.shape[1], self.depth))
+            gather_interleaved(self.data, flat, slots, self.depth, out.reshape(-1, self.data.shape[1], self.depth))
         else:
-            width = self.data.shape[1] * self.data.itemsize
-            _gather_whole(address(self.data), width, flat, slots, flat.shape[1], address(out))
+            gather_whole(address(self.data), self.width, flat, slots, flat.shape[1], address(out))
 
     def freeze(self) -> tuple[dict[str, np.ndarray], Snapshot]:
         """The references, and a view of the frames as they are now; the lock is held by the caller."""
         used = int(np.flatnonzero(self.references).max(initial=-1)) + 1
         self._snapshot = Snapshot([self.data], used)
+        return self._small_state(), self._snapshot
+
+    def _small_state(self) -> dict[str, np.ndarray]:
         arrays = {"references": self.references, "free": self.free, "generation": self.generation}
-        return {name: array.copy() for name, array in arrays.items()}, self._snapshot
+        return {name: array.copy() for name, array in {**arrays, "hashes": self.hashes}.items()}
 
     def thaw(self) -> None:
         self._snapshot = None
@@ -246,12 +167,14 @@ class FramePool:
     def restore_frozen(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from the first result of ``freeze``, the frames being there; the lock is held by the caller."""
         self.references[:], self.free[:], self.generation[:] = state["references"], state["free"], state["generation"]
+        self.hashes[:] = state["hashes"]
+        chain_all(self.references, self._heads, self._links, self.hashes)
 
     def state(self) -> dict[str, Any]:
         """Frames and references, as a tree of arrays (copies)."""
         with self.lock:
             used = int(np.flatnonzero(self.references).max(initial=-1)) + 1
-            return {"data": self.data[:used].copy(), "references": self.references.copy(), "free": self.free.copy()}
+            return {"data": self.data[:used].copy(), **self._small_state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from ``state()`` of a pool of the same size."""
@@ -263,4 +186,4 @@ class FramePool:
             )
         with self.lock:
             self.data[: data.shape[0]] = data
-            self.references[:], self.free[:] = references, state["free"]
+            self.restore_frozen(state)

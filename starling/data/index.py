@@ -133,8 +133,9 @@ class Index:
         """Set priorities by key; returns how many of the keys are present."""
         slots, weights, nodes = self.scratch(keys.size)[:3]
         sampling, removing = self._pair
+        new_weights = np.power(priorities, self.sampler.alpha) if self.sampler.kind == PRIORITIZED else priorities
         found = kernels.update_many(
-            keys, priorities, slots, weights, nodes, self.keys, self.priorities,
+            keys, priorities, new_weights, slots, weights, nodes, self.keys, self.priorities,
             *sampling, self.sampler.alpha, *removing, self.remover.alpha,
         )  # fmt: skip
         return int(found)

@@ -14,7 +14,18 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["SOURCE", "STRIDE", "TARGET", "WIDTH", "address", "copy_bytes", "fill_zero", "gather_rows"]
+__all__ = [
+    "SOURCE",
+    "STRIDE",
+    "TARGET",
+    "WIDTH",
+    "address",
+    "copy_bytes",
+    "count_at_most",
+    "fill_zero",
+    "gather_rows",
+    "load_8",
+]
 
 SOURCE, STRIDE, WIDTH, TARGET = range(4)
 
@@ -51,6 +62,16 @@ def fill_zero(typing_context: Any, target: Any, count: Any) -> Any:
 
 
 @intrinsic
+def load_8(typing_context: Any, source: Any) -> Any:
+    """The eight bytes at an address as an unsigned number."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), align=1)
+
+    return types.uint64(types.int64), generate
+
+
+@intrinsic
 def copy_8(typing_context: Any, target: Any, source: Any) -> Any:
     """Copy eight bytes: a load and a store, no call."""
 
@@ -74,6 +95,22 @@ def copy_4(typing_context: Any, target: Any, source: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def count_at_most(typing_context: Any, source: Any, limit: Any) -> Any:
+    """How many of the eight float64 at an address are at most ``limit``: one vector comparison."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        eight = ir.VectorType(ir.DoubleType(), 8)
+        values = builder.load(builder.inttoptr(args[0], eight.as_pointer()), align=8)
+        one = builder.insert_element(ir.Constant(eight, ir.Undefined), args[1], ir.Constant(ir.IntType(32), 0))
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), 8), [0] * 8)
+        below = builder.fcmp_ordered("<=", values, builder.shuffle_vector(one, one, zeros))
+        bits = builder.zext(builder.bitcast(below, ir.IntType(8)), ir.IntType(64))
+        return builder.ctpop(bits)
+
+    return types.int64(types.int64, types.float64), generate
 
 
 @njit(cache=True, nogil=True, inline="always")

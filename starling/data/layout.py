@@ -212,22 +212,11 @@ class Columns:
         return [np.empty((n, *shape), dtype) for shape, dtype in self.outer]
 
     def intern(self, leaves: list[np.ndarray]) -> list[np.ndarray]:
-        """The leaves with shared observations put into their pools, one reference taken for each frame.
-
-        Frames are shared between the observations of one item and with those of the item before.
-        """
+        """The leaves with shared observations put into their pools, one reference taken for each frame."""
         stored = list(leaves)
-        recent = {id(pool): np.full(pool.depth, -1, np.int32) for pool in self.pools.values()}
-        n = leaves[0].shape[0]
-        for i in self.pools:
-            stored[i] = np.full((n, *self.shapes[i]), -1, np.int32)
-        for row in range(n):
-            for i in sorted(self.pools, key=lambda i: self.paths[i] != "obs"):  # obs first: next_obs follows from it
-                pool = self.pools[i]
-                ids = stored[i][row].reshape(-1, pool.depth)
-                for t, observation in enumerate(leaves[i][row].reshape(-1, *pool.space.shape)):
-                    ids[t] = pool.intern(observation[None], recent[id(pool)][None])[0]
-                    recent[id(pool)] = ids[t]
+        for i, pool in self.pools.items():
+            ids = pool.intern(leaves[i].reshape(-1, *pool.space.shape))
+            stored[i] = ids.reshape(leaves[i].shape[0], *self.shapes[i])
         return stored
 
     def retain(self, leaves: list[np.ndarray]) -> None:

@@ -130,7 +130,7 @@ class NStepAdder:
         self._origins = Origins(num_envs, actor) if ORIGIN in spaces else None
         taken = {k: spaces[k] for k in ("obs", "action", *self._extra_names)}
         self._inputs = Inputs(taken, num_envs, self._sinks[0].shared)
-        self._sharing = shared_observations(self._sinks, spaces["obs"], num_envs, n + 1)
+        self._sharing = shared_observations(self._sinks, spaces["obs"], n + 1)
         kept: dict[str, list[Leaf]] = dict(self._inputs.kept)
         if self._origins:
             kept[ORIGIN] = [ORIGIN_SPACE]

@@ -115,7 +115,7 @@ class SequenceAdder:
             taken["state"] = spaces["state"]
         self._inputs = Inputs(taken, num_envs, self._sinks[0].shared)
         self._origins = Origins(num_envs, actor) if ORIGIN in spaces else None
-        self._sharing = shared_observations(self._sinks, taken["obs"], num_envs, length + 1)
+        self._sharing = shared_observations(self._sinks, taken["obs"], length + 1)
         self._count = np.zeros(num_envs, np.int64)
         self._first = np.ones(num_envs, np.bool_)  # no sequence of this episode was emitted yet
         kept: dict[str, list[Leaf]] = dict(self._inputs.kept)

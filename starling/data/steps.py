@@ -101,9 +101,8 @@ class SharedObservations:
     That is how long an unfinished item may refer to a frame before a table does.
     """
 
-    def __init__(self, pools: list[FramePool | None], num_envs: int, window: int) -> None:
+    def __init__(self, pools: list[FramePool | None], window: int) -> None:
         self.pools = pools
-        self._current = [np.full((num_envs, pool.depth if pool else 0), -1, np.int32) for pool in pools]
         self._held: deque[list[np.ndarray]] = deque()
         self._window = window
 
@@ -118,15 +117,13 @@ class SharedObservations:
             if pool is None:
                 held.append(np.empty((0, 0), np.int32))
                 continue
-            # Rolled, because interning looks for frame j at place j + 1 first, and here nothing moved on.
-            now = pool.intern(obs[i], np.roll(self._current[i], 1, axis=1))
-            after = pool.intern(following[i], now)
+            now = pool.intern(obs[i])
+            after = pool.intern(following[i])
             obs[i], following[i] = now, after
             last = np.full_like(now, -1)
             if finals is not None:
-                last[ended] = pool.intern(finals[i][ended], now[ended])
+                last[ended] = pool.intern(finals[i][ended])
                 finals[i] = last
-            self._current[i] = after
             held.append(np.concatenate([now, after, last]))
         self._held.append(held)
         if len(self._held) > self._window:
@@ -140,18 +137,14 @@ class SharedObservations:
 
     def state(self) -> dict[str, Any]:
         steps = [np.stack([held[i] for held in self._held]) for i in range(len(self.pools)) if self._held]
-        return {
-            "current": {str(i): ids.copy() for i, ids in enumerate(self._current)},
-            "held": {str(i): ids for i, ids in enumerate(steps)},
-        }
+        return {"held": {str(i): ids for i, ids in enumerate(steps)}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._current = [np.asarray(state["current"][str(i)]).copy() for i in range(len(self.pools))]
         held = [np.asarray(ids).copy() for _, ids in sorted(state["held"].items(), key=lambda item: int(item[0]))]
         self._held = deque(map(list, zip(*held)))
 
 
-def shared_observations(sinks: Sequence[Sink], obs: Space, num_envs: int, window: int) -> SharedObservations | None:
+def shared_observations(sinks: Sequence[Sink], obs: Space, window: int) -> SharedObservations | None:
     """The pools of the observation's leaves; None where there are none. All sinks must agree on them."""
     paths = [f"obs.{path}" if path else "obs" for path, _ in obs.items()]
     pools = [sinks[0].shared.get(path) for path in paths]
@@ -163,7 +156,7 @@ def shared_observations(sinks: Sequence[Sink], obs: Space, num_envs: int, window
                 f"the tables share {sorted(sink.shared)} and {sorted(sinks[0].shared)}; an adder needs the same pools "
                 "for obs in each, and for next_obs the pools of obs."
             )
-    return SharedObservations(pools, num_envs, window) if any(pools) else None
+    return SharedObservations(pools, window) if any(pools) else None
 
 
 def deliver(

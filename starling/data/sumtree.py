@@ -11,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from starling.data.kernels import count_at_most
+
 __all__ = ["FANOUT", "draw_many", "leaf_weight", "set_many", "set_one", "total_weight", "tree_levels", "tree_size"]
 
 FANOUT = 8
@@ -118,6 +120,7 @@ def draw_many(tree, levels, uniforms, count, leaves, rest):  # type: ignore[no-u
     """
     total = total_weight(tree)
     bottom = levels.size - 2
+    start = tree.ctypes.data
     for i in range(count):
         leaves[i] = 0
         rest[i] = uniforms[i] * total
@@ -125,12 +128,10 @@ def draw_many(tree, levels, uniforms, count, leaves, rest):  # type: ignore[no-u
         for i in range(count):
             sums = np.uintp(levels[level] + leaves[i] * NODE + FANOUT)
             u = min(rest[i], tree[sums + np.uintp(FANOUT - 1)] * BELOW_ONE)
-            child = np.uintp(0)
-            for j in range(FANOUT - 1):
-                child += np.uintp(tree[sums + np.uintp(j)] <= u)
+            child = count_at_most(start + 8 * np.int64(sums), u)
             # Where child is 0 this reads the node's last weight and drops it: cheaper than a branch.
-            before = tree[sums + child - np.uintp(1)] * (child > 0)
-            leaves[i] = leaves[i] * FANOUT + np.int64(child)
+            before = tree[sums + np.uintp(child) - np.uintp(1)] * (child > 0)
+            leaves[i] = leaves[i] * FANOUT + child
             rest[i] = u - before
     for i in range(count):
         first = np.uintp(levels[bottom] + leaves[i] * FANOUT)

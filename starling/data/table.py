@@ -144,7 +144,7 @@ class Table:
         ``leaves`` are those of ``n`` items in the signature's order, shared ones as frame numbers. ``force`` passes by
         the limiter: for items that were accepted before.
         """
-        given = None if priorities is None else self._check_priorities(priorities, n)
+        given, largest = (None, 0.0) if priorities is None else self._check_priorities(priorities, n)
         gate = self.gate
         with gate.lock:
             if not force:
@@ -152,7 +152,7 @@ class Table:
             new: np.ndarray | float = self._largest_priority
             if given is not None and n:
                 new = given
-                self._largest_priority = max(self._largest_priority, float(given.max()))
+                self._largest_priority = max(self._largest_priority, largest)
             if self.index.ring:
                 keys = self._insert_run(leaves, gate.counts.inserts, n, new)
             else:
@@ -224,7 +224,8 @@ class Table:
             pool.gather(self.columns.arrays[i], out.slots, out.leaves[i])
         if self.sampler.kind == PRIORITIZED:
             exponent = self._beta(counts.samples) if beta is None else beta
-            kernels.importance_weights(out.probabilities, n, exponent, out.weights)
+            kernels.rarity(out.probabilities, n, out.weights)
+            np.power(out.weights, np.float32(exponent), out=out.weights)
         if removed and self.shared:
             gone = np.unique(out.slots)
             self.columns.release_rows(gone[self.index.keys[gone] < 0])
@@ -247,13 +248,13 @@ class Table:
         keys = np.ascontiguousarray(keys)
         if keys.ndim != 1 or keys.dtype != np.int64:
             raise DataError(f"keys {keys.dtype}{list(keys.shape)} arrived, int64[N] as in Sample.keys was expected.")
-        checked = self._check_priorities(priorities, keys.size)
+        checked, largest = self._check_priorities(priorities, keys.size)
         if not keys.size:
             return 0
         with self.gate.lock:
             found = self.index.update(keys, checked)
             self._ignored_updates += keys.size - found
-            self._largest_priority = max(self._largest_priority, float(checked.max()))
+            self._largest_priority = max(self._largest_priority, largest)
         return found
 
     def remove(self, keys: Any) -> int:
@@ -279,17 +280,18 @@ class Table:
             self.gate.counts.size = self.index.size
             return True
 
-    def _check_priorities(self, priorities: Any, n: int) -> np.ndarray:
+    def _check_priorities(self, priorities: Any, n: int) -> tuple[np.ndarray, float]:
+        """The priorities of ``n`` items as an array, and the largest."""
         array = np.ascontiguousarray(priorities, np.float64)
         if array.shape != (n,):
             raise DataError(f"priorities of shape {list(array.shape)} arrived for {n} items, [{n}] was expected.")
-        bad = kernels.first_bad_priority(array, self._priority_limit)
+        bad, largest = kernels.check_priorities(array, self._priority_limit)
         if bad >= 0:
             raise DataError(
                 f"priority {array[bad]} arrived (number {bad} of {n}); priorities lie between 0 and "
                 f"{self._priority_limit:.3g}."
             )
-        return array
+        return array, largest
 
     @property
     def largest_priority(self) -> float:

@@ -19,10 +19,10 @@ __all__ = [
     "DRAWS",
     "HEIGHT",
     "STACK",
+    "check_priorities",
     "evict_one",
-    "first_bad_priority",
-    "importance_weights",
     "insert_many",
+    "rarity",
     "release_slot",
     "sample_many",
     "update_many",
@@ -33,12 +33,15 @@ add, drop, change, pick = selectors.add, selectors.drop, selectors.change, selec
 
 
 @njit(cache=True, nogil=True)
-def first_bad_priority(priorities, limit):  # type: ignore[no-untyped-def]
-    """Index of the first priority that is negative, not a number or above the limit; −1 where all are good."""
+def check_priorities(priorities, limit):  # type: ignore[no-untyped-def]
+    """Index of the first priority that is negative, not a number or above the limit, −1 where all are good; and the
+    largest."""
+    largest = 0.0
     for i in range(priorities.size):
         if not (priorities[i] >= 0.0 and priorities[i] <= limit):
-            return i
-    return -1
+            return i, largest
+        largest = max(largest, priorities[i])
+    return -1, largest
 
 
 @njit(cache=True, nogil=True)
@@ -136,23 +139,27 @@ def sample_many(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def importance_weights(chances, count, beta, weights):  # type: ignore[no-untyped-def]
-    """(items · chance) ** −beta, divided by the largest of the batch, whereby the number of items cancels."""
+def rarity(chances, count, weights):  # type: ignore[no-untyped-def]
+    """(smallest chance) / chance. To the power of beta that is the importance weight, (items · chance) ** −beta divided
+    by the largest of the batch: the number of items cancels."""
     rarest = chances[0]
     for i in range(count):
         rarest = min(rarest, chances[i])
     for i in range(count):
-        weights[i] = (rarest / chances[i]) ** beta
+        weights[i] = rarest / chances[i]
 
 
 @njit(cache=True, nogil=True)
 def update_many(  # type: ignore[no-untyped-def]
-    updated, new_priorities, slots, weights, nodes,
+    updated, new_priorities, new_weights, slots, weights, nodes,
     keys, priorities,
     s_kind, s_ints, s_floats, s_levels, s_alpha,
     r_kind, r_ints, r_floats, r_levels, r_alpha,
 ):  # fmt: skip
-    """Set the priority of each key that is still there; returns how many were."""
+    """Set the priority of each key that is still there; returns how many were.
+
+    ``new_weights`` are the priorities to the power of the sampler's exponent, where that is prioritized.
+    """
     capacity = keys.size
     found = 0
     for i in range(updated.size):
@@ -162,7 +169,7 @@ def update_many(  # type: ignore[no-untyped-def]
         priorities[slot] = new_priorities[i]
         slots[found] = slot
         if s_kind == PRIORITIZED:
-            weights[found] = new_priorities[i] ** s_alpha
+            weights[found] = new_weights[i]
         elif s_kind in (MAX_HEAP, MIN_HEAP):
             change(s_kind, s_ints, s_floats, s_levels, slot, new_priorities[i], s_alpha)
         if r_kind != FIFO and r_kind != LIFO and r_kind != UNIFORM:

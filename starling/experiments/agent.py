@@ -101,7 +101,7 @@ class Agent:
         reason = space.mismatch(observations)
         if reason is not None:
             with suppress(LookupError, TypeError):  # another structure: the reason above says so
-                observations = map_leaves(_as_dtype, observations, space.zeros((1,)))
+                observations = map_leaves(_as_dtype, space.zeros((1,)), observations)
                 reason = space.mismatch(observations)
         if reason is not None:
             raise DataError(f"{what} do not fit the observation space {space}: {reason}.")
@@ -143,7 +143,7 @@ class Agent:
         self._policy.load(self._learner.weights(), self._learner.version)
 
 
-def _as_dtype(x: Any, like: np.ndarray) -> np.ndarray:
+def _as_dtype(like: np.ndarray, x: Any) -> np.ndarray:
     """Another width of the same kind of number is converted; another kind is left for the check to refuse."""
     x = np.asarray(x)
     return x.astype(like.dtype) if np.can_cast(x.dtype, like.dtype, "same_kind") else x

@@ -143,7 +143,7 @@ def test_a_value_head_drops_the_last_dimension():
 
 def test_twin_critics_have_parameters_of_their_own():
     critics = TwinCritics(ActionCritic(MLP((8,))), count=3)
-    spaces = {**FEATURES, "action": Float((2,)).ranked(batch=True)}
+    spaces = {"obs": Float((6,)).ranked(batch=True), "action": Float((2,)).ranked(batch=True)}
     x, action = normals(4, 6), normals(4, 2)
     p = initial(critics, **spaces)
     assert sorted(p) == ["critics_0", "critics_1", "critics_2"]

@@ -29,3 +29,10 @@ def test_scopes_turn_into_plain_dicts_and_back():
 def test_named_tuples_keep_their_type():
     pair = namedtuple("Pair", "first second")
     assert with_scopes(pair({"a": 1}, 2), Params).first.a == 1
+
+
+def test_a_missing_name_is_both_a_key_error_and_an_attribute_error():
+    scope = Params(w=1)
+    assert not hasattr(scope, "b")
+    with pytest.raises(KeyError, match="there are: w"):
+        scope["b"]

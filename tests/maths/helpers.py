@@ -6,6 +6,7 @@ import array_api_strict as strict
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import torch
 
 from starling.backends import get_backend, ops
@@ -21,7 +22,8 @@ with warnings.catch_warnings():  # its own imports are deprecated; ours are not
 __all__ = ["RUNNERS", "Runner", "allclose", "check_gradients", "f32", "i32", "reference", "rlax"]
 
 register_ops(type(strict.asarray(0.0)), make_ops(strict, scan=loop_scan(strict.stack), cond=cond))
-RUNNERS = ("numpy", "jax", "jit", "torch", "strict")
+# JAX without jit compiles every operation on its own: as long as all the others together.
+RUNNERS = ("numpy", pytest.param("jax", marks=pytest.mark.slow), "jit", "torch", "strict")
 _into = {"numpy": lambda x: x, "jax": jnp.asarray, "torch": torch.tensor, "strict": strict.asarray}
 _compiled = {}
 _references = {}
@@ -106,7 +108,7 @@ def check_gradients(loss, *params, fixed=(), rtol=2e-3, atol=2e-4):
     results = {}
     for name in ("numpy", "jax", "torch"):
         backend = get_backend(name)
-        differentiate = backend.compile(backend.ops.value_and_grad(mean_loss))
+        differentiate = backend.compile(lambda params, *fixed: ops(params[0]).value_and_grad(mean_loss)(params, *fixed))
         (value, _), gradients = differentiate(*backend.from_numpy([list(params), *fixed]))
         results[name] = backend.to_numpy((value, gradients))
     for name in ("jax", "torch"):

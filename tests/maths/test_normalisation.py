@@ -47,9 +47,12 @@ def test_two_empty_moments_merge_to_empty_ones(run):
 
 
 def test_past_the_limit_old_rows_fade_and_the_variance_stays(run, rng):
+    def merge(moments, x):
+        return n.merge_moments(moments, n.moments_of(x), limit=100.0)
+
     moments = n.empty_moments()
     for _ in range(40):
-        moments = run(lambda m, x: n.merge_moments(m, n.moments_of(x), limit=100.0), moments, f32(rng.normal(size=50)))
+        moments = run(merge, moments, f32(rng.normal(size=50)))
     assert moments["count"] == 100
     assert 0.7 < run(n.moments_std, moments) < 1.3
 

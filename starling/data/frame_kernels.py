@@ -1,0 +1,165 @@
+"""The compiled loops of a frame pool: find a frame by its contents, count references, gather.
+
+Frames are bytes here. Those in use are chained by a hash of their contents: ``heads`` has the first frame of each
+chain, ``links`` the next one of each frame, ``hashes`` the hash of each. Equal hashes are not enough: the bytes are
+compared.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from starling.data.kernels import copy_bytes, fill_zero, load_8
+
+__all__ = [
+    "COUNT",
+    "chain_all",
+    "gather_interleaved",
+    "gather_whole",
+    "intern_frames",
+    "release_frames",
+    "retain_frames",
+]
+
+COUNT = 0  # the first number of the free list is its length
+PRIME = np.uint64(0x9E3779B97F4A7C15)
+SHIFT = np.uint64(29)
+
+
+@njit(cache=True, nogil=True)
+def _hash(start, width):  # type: ignore[no-untyped-def]
+    """Sixty-four bits that depend on all bytes; four lanes, because a multiplication takes several cycles."""
+    a, b, c, d = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(width)
+    done = 0
+    while done + 32 <= width:
+        a = (a ^ load_8(start + done)) * PRIME
+        b = (b ^ load_8(start + done + 8)) * PRIME
+        c = (c ^ load_8(start + done + 16)) * PRIME
+        d = (d ^ load_8(start + done + 24)) * PRIME
+        a ^= a >> SHIFT
+        b ^= b >> SHIFT
+        c ^= c >> SHIFT
+        d ^= d >> SHIFT
+        done += 32
+    while done + 8 <= width:
+        a = (a ^ load_8(start + done)) * PRIME
+        a ^= a >> SHIFT
+        done += 8
+    if done < width and width >= 8:  # the last bytes, some of them a second time
+        b = (b ^ load_8(start + width - 8)) * PRIME
+    for lane in (b, c, d):
+        a = (a ^ lane) * PRIME
+        a ^= a >> SHIFT
+    return a
+
+
+@njit(cache=True, nogil=True)
+def _same(one, other, width):  # type: ignore[no-untyped-def]
+    done = 0
+    while done + 8 <= width:
+        if load_8(one + done) != load_8(other + done):
+            return False
+        done += 8
+    return done == width or load_8(one + width - 8) == load_8(other + width - 8)
+
+
+@njit(cache=True, nogil=True)
+def intern_frames(source, width, references, generation, free, heads, links, hashes, new, count, ids):  # type: ignore[no-untyped-def]
+    """Find or store ``count`` frames that lie one after the other at ``new``; each id gains a reference."""
+    mask = np.uint64(heads.size - 1)
+    for j in range(count):
+        start = new + j * width
+        value = _hash(start, width)
+        bucket = np.int64(value & mask)
+        found = np.int64(heads[bucket])
+        while found >= 0 and not (hashes[found] == value and _same(source + found * width, start, width)):
+            found = np.int64(links[found])
+        if found < 0:
+            free[COUNT] -= 1
+            found = np.int64(free[1 + free[COUNT]])
+            generation[found] += 1
+            copy_bytes(source + found * width, start, width)
+            hashes[found] = value
+            links[found] = heads[bucket]
+            heads[bucket] = found
+        ids[j] = found
+        references[found] += 1
+
+
+@njit(cache=True, nogil=True)
+def chain_all(references, heads, links, hashes):  # type: ignore[no-untyped-def]
+    """Make the chains anew from the hashes of all frames in use."""
+    heads[:] = -1
+    mask = np.uint64(heads.size - 1)
+    for frame in range(references.size):
+        if references[frame] > 0:
+            bucket = np.int64(hashes[frame] & mask)
+            links[frame] = heads[bucket]
+            heads[bucket] = frame
+
+
+@njit(cache=True, nogil=True)
+def retain_frames(references, ids):  # type: ignore[no-untyped-def]
+    for i in range(ids.size):
+        if ids[i] >= 0:
+            references[ids[i]] += 1
+
+
+@njit(cache=True, nogil=True)
+def release_frames(references, free, heads, links, hashes, ids):  # type: ignore[no-untyped-def]
+    """Drop references; a frame without any leaves its chain and becomes free."""
+    mask = np.uint64(heads.size - 1)
+    for i in range(ids.size):
+        frame = ids[i]
+        if frame < 0:
+            continue
+        references[frame] -= 1
+        if references[frame] > 0:
+            continue
+        bucket = np.int64(hashes[frame] & mask)
+        if heads[bucket] == frame:
+            heads[bucket] = links[frame]
+        else:
+            before = heads[bucket]
+            while links[before] != frame:
+                before = links[before]
+            links[before] = links[frame]
+        free[1 + free[COUNT]] = frame
+        free[COUNT] += 1
+
+
+@njit(cache=True, nogil=True)
+def gather_whole(source, width, column, slots, per_item, target):  # type: ignore[no-untyped-def]
+    """Frames one after the other: plain copies. Minus one is no frame, and gives zeros."""
+    for i in range(slots.size):
+        for j in range(per_item):
+            frame = column[slots[i], j]
+            if frame >= 0:
+                copy_bytes(target + (i * per_item + j) * width, source + frame * width, width)
+            else:
+                fill_zero(target + (i * per_item + j) * width, width)
+
+
+@njit(cache=True, nogil=True)
+def gather_interleaved(data, column, slots, frames, out):  # type: ignore[no-untyped-def]
+    """Frames side by side in the last dimension; ``out`` is [stacks, elements, frames]."""
+    stacks = column.shape[1] // frames
+    for i in range(slots.size):
+        for s in range(stacks):
+            row = out[i * stacks + s]
+            if column[slots[i], frames * s] < 0:
+                row[:] = 0
+            elif frames == 4:
+                a, b = data[column[slots[i], 4 * s]], data[column[slots[i], 4 * s + 1]]
+                c, d = data[column[slots[i], 4 * s + 2]], data[column[slots[i], 4 * s + 3]]
+                for e in range(row.shape[0]):
+                    row[e, 0] = a[e]
+                    row[e, 1] = b[e]
+                    row[e, 2] = c[e]
+                    row[e, 3] = d[e]
+            else:
+                for j in range(frames):
+                    frame = data[column[slots[i], frames * s + j]]
+                    for e in range(row.shape[0]):
+                        row[e, j] = frame[e]

@@ -1,0 +1,245 @@
+"""Bad requests and failed runs: a clear message, the right exit code, nothing lost."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from starling.records import checkpoint
+from starling.records.checkpoints import Checkpoints
+from tests.experiments.commands import ROOT, TOYS, arguments, checkpoints, summary
+
+TINY = ["--a2c.hidden", "4", "--a2c.envs", "2", "--a2c.rollout", "8", "--quiet", "--eval-episodes", "1"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["tarin"], "unknown command 'tarin'. Did you mean 'train'?"),
+        (["train", "--algo", "pqo"], "unknown algorithm 'pqo'. Did you mean 'ppo'?"),
+        (["train", "--env", "CartPol-v1"], "Did you mean 'CartPole-v1'?"),
+        (["train", "--env", "nowhere:Toy-v0"], "nowhere"),
+        (["train", "--ppo.learning-rte", "1"], "--ppo.learning-rate"),
+        (["train", "--sseed", "1"], "--seed"),
+        (["train", "--steps", "0"], "steps=0; it must be at least 1"),
+        (["train", "--steps", "many"], "many"),
+        (["train", "--seed", "-1"], "seed=-1"),
+        (["train", "--backend", "tensorflow"], "tensorflow"),
+        (["train", "--ppo.gamma", "1.5"], "gamma=1.5; it must be from 0 to 1"),
+        (["train", "--ppo.hidden", "64", "0"], "hidden=(64, 0)"),
+        (["train", "--ppo.minibatch", "7"], "does not divide"),
+        (["train", "--ppo.activation", "tanhh"], "unknown activation"),
+        (["train", "--algo", "dqn", "--env", "Pendulum-v1"], "Try ppo or sac"),
+        (["train", "--algo", "sac", "--env", "CartPole-v1"], "Try ppo"),
+        (["train", "--preset", "ppo-cartpol"], "Did you mean 'ppo-cartpole'?"),
+        (["train", "--summaries", "ppo.los.*"], "unknown value 'ppo.los.*' in summaries"),
+        (["train", "--algo", "dqn", "--dqn.capacity", "10000000000"], "Lower the capacity"),
+        (["train", "--config", "none.yaml"], "cannot read none.yaml"),
+        (["train", "--algo"], "--algo"),
+        (["resume", "none"], "unknown run 'none'"),
+        (["eval", "none"], "unknown run 'none'"),
+        (["eval"], "RUN"),
+        (["graph", "--svg", "none/graph.svg"], "cannot write none/graph.svg"),
+        (["graph", "--algo", "pqo"], "Did you mean 'ppo'?"),
+        (["check-env", "CartPol-v1"], "Did you mean 'CartPole-v1'?"),
+    ],
+)
+def test_a_request_that_cannot_be_met_exits_with_2(starling, args, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = starling(*args)
+    assert said.code == 2
+    assert message in said.err
+    assert os.listdir(tmp_path) == [], "nothing is left behind"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- 1", "holds list; settings are a mapping"),
+        ("stpes: 5", "Did you mean 'steps'?"),
+        ("ppo: {gama: 1}", "Did you mean 'gamma'?"),
+        ("steps: -4", "steps=-4"),
+        ("a: [", "is not valid YAML"),
+        ("ppo: {torso: {type: mpl}}", "Did you mean 'mlp'?"),
+        ("device_map: {policy: 'gpu:9'}", "gpu:9"),
+        ("env_options: {wheels: 3}", "wheels"),
+    ],
+)
+def test_a_bad_configuration_file_exits_with_2(starling, text, message, tmp_path):
+    (tmp_path / "run.yaml").write_text(text)
+    said = starling("train", "--config", tmp_path / "run.yaml", "--out", tmp_path / "run")
+    assert said.code == 2
+    assert message in said.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("fault", ["raises", "nan", "shape", "dtype"])
+def test_an_environment_that_breaks_its_promises_fails_the_run_and_keeps_the_checkpoint(starling, fault, tmp_path):
+    env = f"{TOYS}:Faulty-{fault}-v0"
+    args = ["--algo", "a2c", "--env", env, "--out", tmp_path / "run", "--checkpoint-every", "500", "--steps", "100000"]
+    said = starling("train", *args, *TINY)
+    assert said.code == 1
+    assert f"{env}, environment 0, episode seed" in said.err
+    assert "step 4 of the episode" in said.err
+    assert ("toys.py" in said.err and "the wheel came off" in said.err) == (fault == "raises")
+    assert summary(tmp_path / "run")["status"] == "failed"
+    state, meta = Checkpoints(tmp_path / "run" / "checkpoints").load()
+    assert meta["step"] >= 1500
+    assert state["collector"]["steps"] == meta["step"]
+
+
+def test_an_environment_that_fails_at_once_fails_the_run(starling, tmp_path, monkeypatch):
+    import gymnasium as gym
+
+    from tests.experiments.toys import Faulty
+
+    monkeypatch.setitem(
+        gym.registry, "Early-v0", gym.envs.registration.EnvSpec("Early-v0", Faulty, kwargs={"fault": "raises", "episode": 1})
+    )
+    said = starling("train", "--algo", "a2c", "--env", "Early-v0", "--out", tmp_path / "run", *TINY)
+    assert said.code == 1
+    assert "Early-v0, environment 0, episode seed" in said.err
+    assert "the wheel came off" in said.err
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """A run that failed after several checkpoints: two are kept."""
+    from starling.cli.main import main
+
+    run = tmp_path_factory.mktemp("runs") / "run"
+    args = ["train", "--algo", "a2c", "--env", f"{TOYS}:Faulty-raises-v0", "--out", str(run), "--checkpoint-every", "500"]
+    assert main([*args, "--steps", "100000", *TINY]) == 1
+    assert len(checkpoints(run)) == 2
+    return run
+
+
+@pytest.fixture
+def run(interrupted, tmp_path):
+    """A copy of it, to spoil."""
+    return shutil.copytree(interrupted, tmp_path / "run")
+
+
+def newest(run):
+    return max((run / "checkpoints").glob("step-*"))
+
+
+def tear(path):
+    arrays = next(path.glob("*.safetensors"))
+    arrays.write_bytes(arrays.read_bytes()[: arrays.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("command", ["resume", "eval"])
+def test_a_torn_checkpoint_is_passed_over_for_the_one_before(starling, command, run):
+    steps = checkpoints(run)
+    tear(newest(run))
+    said = starling(command, run)
+    if command == "eval":
+        assert said.code == 0
+    else:  # the environment fails again, a little later, with what came before kept
+        assert said.code == 1
+        assert "the wheel came off" in said.err
+        assert checkpoints(run)[-1] >= steps[0]
+
+
+@pytest.mark.parametrize("command", ["resume", "eval"])
+def test_no_checkpoint_that_can_be_loaded_is_a_failure_that_says_why(starling, command, run):
+    for path in (run / "checkpoints").glob("step-*"):
+        tear(path)
+    before = checkpoints(run)
+    said = starling(command, run)
+    assert said.code == 1
+    assert "torn" in said.err
+    assert checkpoints(run) == before
+    shutil.rmtree(run / "checkpoints")
+    said = starling(command, run)
+    assert said.code == 1
+    assert "no checkpoint" in said.err
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"learner": 5},
+        {"learner": {"version": 1, "learned": {"params": np.zeros(3)}, "rng": {}}},
+        {"learner": {"version": "many", "learned": {}, "rng": {"counter": 1}}},
+        [1, 2],
+    ],
+)
+@pytest.mark.parametrize("command", ["resume", "eval"])
+def test_a_checkpoint_that_holds_something_else_is_refused(starling, command, state, run):
+    step = checkpoints(run)[-1]
+    checkpoint.save(run / "checkpoints", newest(run).name, state, {"step": step, "seconds": 1.0})
+    said = starling(command, run)
+    assert said.code == 1
+    assert "checkpoint" in said.err
+    Checkpoints(run / "checkpoints").load(checkpoints(run)[0])  # the earlier one is still there
+
+
+@pytest.mark.parametrize("command", ["resume", "eval"])
+def test_a_malicious_checkpoint_runs_nothing(starling, command, run, tmp_path):
+    for path in (run / "checkpoints").glob("step-*"):
+        arrays = next(path.glob("*.safetensors"))
+        arrays.unlink()
+        arrays.symlink_to("/etc/passwd")
+    said = starling(command, run)
+    assert said.code == 1
+    assert "links are not followed" in said.err
+    for path in (run / "checkpoints").glob("step-*"):
+        (path / "extra.pkl").write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")
+    assert starling(command, run).code == 1
+    assert not os.path.exists("owned")
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "manifest.json"])
+def test_a_run_directory_with_a_spoilt_file_is_refused(starling, name, run):
+    for spoilt in ("{", "[1]", "\x00\x01"):
+        (run / name).write_text(spoilt)
+        said = starling("resume", run)
+        assert said.code == 2
+        assert name in said.err
+    (run / name).unlink()
+    assert starling("eval", run).code == 2
+
+
+def test_a_directory_that_cannot_be_made_is_refused(starling, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for out in (tmp_path / "file", tmp_path / "file" / "run", tmp_path / "none" / "run", "/proc/run"):
+        said = starling("train", "--out", out)
+        assert said.code == 2
+        assert str(out) in said.err
+    assert (tmp_path / "file").read_text() == "mine"
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    assert starling("train", "--out", tmp_path / "full").code == 2
+    assert os.listdir(tmp_path / "full") == ["thesis.txt"]
+
+
+def test_a_full_disk_fails_the_run_and_keeps_the_last_checkpoint(tmp_path):
+    """The limit on the size of a file stands for the disk: the replay table's file outgrows it, the others do not."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_COMPILATION_CACHE_DIR": "", "NUMBA_CACHE_DIR": str(tmp_path)}
+    args = arguments("dqn", tmp_path / "run", 20_000, "--quiet", "--checkpoint-every", "300", "--dqn.capacity", "20000")
+    limit = 100_000
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    done = subprocess.run(
+        [sys.executable, "-B", "-m", "starling.cli.main", *args], cwd=ROOT, env=env, text=True, capture_output=True,
+        preexec_fn=limited, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "limit is reached" in done.stderr
+    assert "Make room" in done.stderr
+    assert "Traceback" not in done.stderr
+    state, meta = Checkpoints(tmp_path / "run" / "checkpoints").load()
+    assert meta["step"] > 0
+    assert state["learner"]["version"] > 0
+    assert summary(tmp_path / "run")["status"] == "failed"

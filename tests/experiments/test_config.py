@@ -1,0 +1,167 @@
+"""Where settings come from, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import yaml
+
+from starling.algorithms import ALGORITHMS
+from starling.cli.train import parse
+from starling.core.errors import ConfigError, UnknownNameError
+from starling.experiments.config import resolve
+from starling.experiments.presets import presets
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text):
+        file = tmp_path / "run.yaml"
+        file.write_text(text)
+        return str(file)
+
+    return write
+
+
+def test_each_layer_lies_over_the_one_before(write):
+    settings = presets()["ppo-cartpole"].settings
+    config = write("steps: 777\nppo:\n  clip: 0.3\n  gamma: 0.5\n")
+    run = resolve({"algo": "ppo", "env": "CartPole-v1", "ppo": {"gamma": 0.6}}, config=config)
+    assert run.preset == "ppo-cartpole"
+    assert run.algorithm.value_weight == ALGORITHMS["ppo"].Config().value_weight  # a default
+    assert run.algorithm.learning_rate == settings["ppo"]["learning_rate"]  # of the preset
+    assert (run.options.steps, run.algorithm.clip) == (777, 0.3)  # of the file
+    assert run.algorithm.gamma == 0.6  # of the call
+
+
+def test_flags_lie_over_the_file(write):
+    config = write("algo: dqn\nenv: Acrobot-v1\nsteps: 777\ndqn: {gamma: 0.5, n-step: 2}\n")
+    run = parse(["--config", config, "--steps", "888", "--dqn.learning-rate", "0.25", "--dqn.no-double"])
+    assert (run.options.algo, run.options.env, run.options.steps) == ("dqn", "Acrobot-v1", 888)
+    assert (run.algorithm.gamma, run.algorithm.n_step, run.algorithm.learning_rate) == (0.5, 2, 0.25)
+    assert run.algorithm.double is False
+
+
+def test_dashes_and_underscores_name_the_same_setting_in_every_layer(write):
+    config = write("checkpoint-every: 5\nppo:\n  learning-rate: 1e-3\n  gae_lambda: '0.5'\n")
+    run = resolve({"checkpoint_every": 6, "ppo": {"gae-lambda": 0.25}}, {"checkpoint-every": 7}, config=config)
+    assert run.options.checkpoint_every == 7
+    assert (run.algorithm.learning_rate, run.algorithm.gae_lambda) == (0.001, 0.25)
+    assert resolve({"log-every": 3}, {"log_every": 4}, {"log-every": 5}, {"log_every": 6}).options.log_every == 6
+
+
+def test_numbers_may_come_as_text_and_whole_ones_as_floats(write):
+    run = resolve(config=write("steps: 1e5\nseed: '3'\nppo: {learning_rate: 3e-4, hidden: [16.0, '8'], epochs: 4.0}\n"))
+    assert (run.options.steps, run.options.seed) == (100_000, 3)
+    assert (run.algorithm.learning_rate, run.algorithm.hidden, run.algorithm.epochs) == (3e-4, (16, 8), 4)
+    assert type(run.options.steps) is int
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_a_run_reads_back_from_what_it_writes(name):
+    run = resolve({"preset": name, "summaries": ["*"], "env_options": {"a-b": 1}})
+    again = resolve(yaml.safe_load(yaml.safe_dump(run.to_mapping())))
+    assert again == run
+    assert run.options.env_options == {"a-b": 1}
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_every_preset_is_complete_and_found_by_algorithm_and_environment(name):
+    settings = presets()[name].settings
+    run = resolve({"algo": settings["algo"], "env": settings["env"]})
+    assert run.preset == name
+    assert run.options.steps == settings["steps"]
+
+
+def test_a_preset_can_be_declined_or_taken_for_another_environment():
+    assert resolve({"preset": "none"}).algorithm == ALGORITHMS["ppo"].Config()
+    other = resolve({"preset": "ppo-cartpole", "env": "Acrobot-v1"})
+    assert other.options.env == "Acrobot-v1"
+    assert other.algorithm == resolve({"algo": "ppo", "env": "CartPole-v1"}).algorithm
+    with pytest.raises(ConfigError, match=r"for ppo; algo=dqn"):
+        resolve({"preset": "ppo-cartpole", "algo": "dqn"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"algo": "pqo"}, "unknown algorithm 'pqo'. Did you mean 'ppo'?"),
+        ({"stpes": 1}, "unknown setting 'stpes' in the run's configuration. Did you mean 'steps'?"),
+        ({"ppo": {"learning_rte": 1}}, "unknown setting 'learning_rte' in ppo. Did you mean 'learning_rate'?"),
+        ({"preset": "ppo-cartpol"}, "Did you mean 'ppo-cartpole'?"),
+        ({"backend": "jx"}, "Did you mean 'jax'?"),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest_one(settings, message):
+    with pytest.raises(UnknownNameError) as error:
+        resolve(settings)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 0}, "steps=0; it must be at least 1"),
+        ({"steps": "many"}, "steps='many'; a value of type int"),
+        ({"steps": 1.5}, "steps=1.5"),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": True}, "seed=True"),
+        ({"eval_episodes": -1}, "eval_episodes=-1"),
+        ({"keep_checkpoints": 0}, "keep_checkpoints=0"),
+        ({"quiet": "yes"}, "quiet='yes'"),
+        ({"env": 5}, "env=5; a name"),
+        ({"algo": ["ppo"]}, "algo=['ppo']; a name"),
+        ({"summaries": "ppo.loss.*"}, "summaries='ppo.loss.*'"),
+        ({"env_options": []}, "env_options=[]"),
+        ({"ppo": None}, "ppo=None; the settings"),
+        ({"ppo": {"gamma": 1.5}}, "gamma=1.5; it must be from 0 to 1"),
+        ({"ppo": {"gamma": "nan"}}, "gamma=nan"),
+        ({"ppo": {"hidden": [64, 0]}}, "hidden=(64, 0)"),
+        ({"ppo": {"hidden": 64}}, "hidden=64"),
+        ({"ppo": {"max_gradient": -1}}, "max_gradient=-1"),
+        ({"ppo": {"minibatch": 7}}, "does not divide"),
+        ({"algo": "dqn", "dqn": {"batch_size": 0}}, "batch_size=0"),
+        ({"algo": "sac", "sac": {"tau": 2}}, "tau=2"),
+        ({"algo": "a2c", "a2c": {"rollout": 0}}, "rollout=0"),
+    ],
+)
+def test_a_value_out_of_range_or_of_another_type_is_refused(settings, message):
+    with pytest.raises(ConfigError) as error:
+        resolve(settings)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a\n- b\n", "holds list; settings are a mapping"),
+        ("just words", "holds str"),
+        ("", "holds NoneType"),
+        ("a: [", "is not valid YAML"),
+        ("\x00", "is not valid YAML"),
+        ("!!python/object/apply:os.system ['true']", "is not valid YAML"),
+        ("1: 2", "unknown setting '1'"),
+    ],
+)
+def test_a_file_that_holds_no_settings_is_refused(write, text, message):
+    with pytest.raises((ConfigError, UnknownNameError)) as error:
+        resolve(config=write(text))
+    assert message in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read"):
+        resolve(config=tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="cannot read"):
+        resolve(config=tmp_path)
+
+
+def test_every_setting_of_every_algorithm_is_a_flag_or_a_mapping():
+    for algo, cls in ALGORITHMS.items():
+        for field in dataclasses.fields(cls.Config):
+            value = getattr(cls.Config(), field.name)
+            if isinstance(value, dict | tuple | bool) or value is None:
+                continue
+            run = parse(["--algo", algo, "--env", "X", f"--{algo}.{field.name.replace('_', '-')}", str(value)])
+            assert getattr(run.algorithm, field.name) == value
