@@ -41,7 +41,7 @@ def interleaved(contestants: Mapping[str, Callable[[], float]], rounds: int) -> 
     """Each contestant's results, one a round; every other round goes backwards so that no place is an advantage."""
     results: dict[str, list[float]] = {name: [] for name in contestants}
     for i in range(rounds):
-        names = list(contestants) if i % 2 == 0 else list(reversed(contestants))
+        names = list(contestants)[:: 1 if i % 2 == 0 else -1]
         for name in names:
             results[name].append(contestants[name]())
     return results

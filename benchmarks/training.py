@@ -74,7 +74,7 @@ class Contestant:
         print(steps, file=self._process.stdin, flush=True)
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit(f"a contestant ended with exit code {self._process.wait()}: {self._process.args}")
+            raise SystemExit(f"a contestant ended with exit code {self._process.wait()}: {self._process.args!r}")
         answer = json.loads(line)
         return float(answer["steps"] / answer["seconds"])
 
@@ -125,6 +125,7 @@ def main() -> int:
     parser.add_argument("--peers", type=Path, default=HERE.parent / ".peers", help="where the peer is installed")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no paused contestant is left behind
     peer = peer_python(arguments.peers)
     chosen = [arguments.algo] if arguments.algo else list(CONTESTS)
     verdicts = [contest(algo, peer, arguments.rounds, arguments.seconds) for algo in chosen]

@@ -22,7 +22,7 @@ from starling.core.trees import Tree, leaves, refilled
 
 __all__ = ["STANDARD", "elementwise", "generic", "make_ops", "same_padding", "standard"]
 
-STANDARD = (
+STANDARD = (  # noqa: SIM905
     "float32 float64 int32 int64 uint8 bool "
     "abs acos all any arange argmax argmin argsort asarray astype atan atanh broadcast_arrays broadcast_to ceil clip "
     "concat cos cumulative_sum empty_like equal exp expand_dims expm1 eye finfo flip floor full full_like isfinite "
@@ -70,17 +70,17 @@ def generic(xp: Any) -> dict[str, Any]:
         series = (((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592
         return xp.sign(x) * (1.0 - series * t * xp.exp(-x * x))
 
-    return dict(
-        relu=relu,
-        softplus=softplus,
-        logsumexp=logsumexp,
-        log_softmax=log_softmax,
-        one_hot=one_hot,
-        take_along=take_along,
-        erf=erf,
-        stop_gradient=lambda x: x,
-        elementwise=elementwise,
-    )
+    return {
+        "relu": relu,
+        "softplus": softplus,
+        "logsumexp": logsumexp,
+        "log_softmax": log_softmax,
+        "one_hot": one_hot,
+        "take_along": take_along,
+        "erf": erf,
+        "stop_gradient": lambda x: x,
+        "elementwise": elementwise,
+    }
 
 
 def elementwise(fn: Callable[..., tuple[Any, ...]], *trees: Tree) -> tuple[Tree, ...]:

@@ -155,24 +155,24 @@ def value_and_grad(fn: Callable[..., tuple[Any, Any]], step: float = 1e-6) -> Ca
 
 
 def numpy_extras() -> dict[str, Any]:
-    return dict(
-        relu=relu,
-        sum=reduction(np.add),
-        max=reduction(np.maximum),
-        min=reduction(np.minimum),
-        argmax=argmax,
-        astype=astype,
-        cumulative_sum=cumulative_sum,
-        log_softmax=log_softmax,
-        take_along=take_along,
-        erf=erf,
-        conv2d=conv2d,
-        max_pool2d=max_pool2d,
-        scan=loop_scan(np.stack),
-        cond=cond,
-        stop_gradient=stop_gradient,
-        value_and_grad=value_and_grad,
-    )
+    return {
+        "relu": relu,
+        "sum": reduction(np.add),
+        "max": reduction(np.maximum),
+        "min": reduction(np.minimum),
+        "argmax": argmax,
+        "astype": astype,
+        "cumulative_sum": cumulative_sum,
+        "log_softmax": log_softmax,
+        "take_along": take_along,
+        "erf": erf,
+        "conv2d": conv2d,
+        "max_pool2d": max_pool2d,
+        "scan": loop_scan(np.stack),
+        "cond": cond,
+        "stop_gradient": stop_gradient,
+        "value_and_grad": value_and_grad,
+    }
 
 
 class NumpyBackend(Backend):

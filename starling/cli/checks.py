@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import tyro
 
-from starling.envs import check
+from starling.core.errors import RunError
+from starling.envs import check, make
 
 __all__ = ["check_env"]
 
@@ -28,6 +30,8 @@ class CheckArguments:
 def check_env(args: list[str]) -> int:
     """Explain what is wrong with an environment; 1 where something is."""
     arguments = tyro.cli(CheckArguments, args=args, prog="starling check-env")
+    with suppress(RunError):  # one that breaks is explained below; one that is not there is no finding
+        make(arguments.env, 1, arguments.seed).close()
     findings = check(arguments.env, seed=arguments.seed, steps=arguments.steps)
     if arguments.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))

@@ -16,7 +16,7 @@ from starling.core.errors import SpaceError
 from starling.experiments.config import Run, RunOptions, resolve
 from starling.experiments.running import Result, start
 
-__all__ = ["train"]
+__all__ = ["parse", "report", "train"]
 
 _NOT_FLAGS = ("env_options", "device_map", "torso")  # mappings: for a configuration file
 

@@ -1,7 +1,7 @@
 """The data plane: adders write experience, tables keep it, learners draw from them."""
 
 from starling.data.checkpoints import Checkpointer
-from starling.data.clients import Sampler, Writer, ask_server
+from starling.data.clients import ask_server
 from starling.data.datasets import Dataset, DatasetWriter
 from starling.data.episodes import (
     Episode,
@@ -23,12 +23,14 @@ from starling.data.limiters import (
 )
 from starling.data.nstep import NStepAdder, TransitionAdder, transition_signature
 from starling.data.sample import Beta, Sample
+from starling.data.samplers import Sampler
 from starling.data.selectors import Selector, prioritized
 from starling.data.sequences import EpisodeAdder, SequenceAdder, sequence_signature
 from starling.data.server import TableServer
 from starling.data.shards import ShardedSampler, ShardedWriter
 from starling.data.table import Table, queue, stack
 from starling.data.wire import ServerLostError
+from starling.data.writers import Writer
 
 __all__ = [
     "Beta",

@@ -10,11 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from starling.data.kernels import copy_bytes, fill_zero, load_8
+from starling.data.kernels import copy_bytes, fill_zero, interleave_4x16, load_8
 
 __all__ = [
     "COUNT",
     "chain_all",
+    "gather_four_bytes",
     "gather_interleaved",
     "gather_whole",
     "intern_frames",
@@ -142,6 +143,22 @@ def gather_whole(source, width, column, slots, per_item, target):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
+def gather_four_bytes(source, width, column, slots, target):  # type: ignore[no-untyped-def]
+    """Four frames of bytes side by side in the last dimension, sixteen elements at a time; the width fits that."""
+    stacks = column.shape[1] // 4
+    for i in range(slots.size):
+        for s in range(stacks):
+            start = target + (i * stacks + s) * 4 * width
+            if column[slots[i], 4 * s] < 0:
+                fill_zero(start, 4 * width)
+                continue
+            a, b = source + column[slots[i], 4 * s] * width, source + column[slots[i], 4 * s + 1] * width
+            c, d = source + column[slots[i], 4 * s + 2] * width, source + column[slots[i], 4 * s + 3] * width
+            for e in range(0, width, 16):
+                interleave_4x16(start + 4 * e, a + e, b + e, c + e, d + e)
+
+
+@njit(cache=True, nogil=True)
 def gather_interleaved(data, column, slots, frames, out):  # type: ignore[no-untyped-def]
     """Frames side by side in the last dimension; ``out`` is [stacks, elements, frames]."""
     stacks = column.shape[1] // frames
@@ -150,14 +167,6 @@ def gather_interleaved(data, column, slots, frames, out):  # type: ignore[no-unt
             row = out[i * stacks + s]
             if column[slots[i], frames * s] < 0:
                 row[:] = 0
-            elif frames == 4:
-                a, b = data[column[slots[i], 4 * s]], data[column[slots[i], 4 * s + 1]]
-                c, d = data[column[slots[i], 4 * s + 2]], data[column[slots[i], 4 * s + 3]]
-                for e in range(row.shape[0]):
-                    row[e, 0] = a[e]
-                    row[e, 1] = b[e]
-                    row[e, 2] = c[e]
-                    row[e, 3] = d[e]
             else:
                 for j in range(frames):
                     frame = data[column[slots[i], frames * s + j]]

@@ -23,6 +23,7 @@ from starling.core.spaces import Int, Leaf
 from starling.data.frame_kernels import (
     COUNT,
     chain_all,
+    gather_four_bytes,
     gather_interleaved,
     gather_whole,
     intern_frames,
@@ -115,7 +116,11 @@ class FramePool:
         ids = np.empty((n, self.depth), np.int32)
         start, each = address(frames), self.depth * self.width
         for i in range(n):
-            self._make_room(self.depth)
+            try:
+                self._make_room(self.depth)
+            except DataError:
+                self.release(ids[:i])
+                raise
             with self.lock:
                 if self._snapshot is not None:
                     top = 1 + int(self.free[COUNT])
@@ -146,7 +151,9 @@ class FramePool:
     def gather(self, column: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
         """Write the observations of the rows ``slots`` of a column of frame numbers into ``out``."""
         flat = column.reshape(column.shape[0], -1)
-        if self.last and self.depth > 1:
+        if self.last and self.depth == 4 and self.data.itemsize == 1 and self.width % 16 == 0:
+            gather_four_bytes(address(self.data), self.width, flat, slots, address(out))
+        elif self.last and self.depth > 1:
             gather_interleaved(self.data, flat, slots, self.depth, out.reshape(-1, self.data.shape[1], self.depth))
         else:
             gather_whole(address(self.data), self.width, flat, slots, flat.shape[1], address(out))
@@ -158,8 +165,12 @@ class FramePool:
         return self._small_state(), self._snapshot
 
     def _small_state(self) -> dict[str, np.ndarray]:
-        arrays = {"references": self.references, "free": self.free, "generation": self.generation}
-        return {name: array.copy() for name, array in {**arrays, "hashes": self.hashes}.items()}
+        return {
+            "references": self.references.copy(),
+            "free": self.free.copy(),
+            "generation": self.generation.copy(),
+            "hashes": self.hashes.copy(),
+        }
 
     def thaw(self) -> None:
         self._snapshot = None

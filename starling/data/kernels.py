@@ -24,6 +24,7 @@ __all__ = [
     "count_at_most",
     "fill_zero",
     "gather_rows",
+    "interleave_4x16",
     "load_8",
 ]
 
@@ -69,6 +70,23 @@ def load_8(typing_context: Any, source: Any) -> Any:
         return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), align=1)
 
     return types.uint64(types.int64), generate
+
+
+@intrinsic
+def interleave_4x16(typing_context: Any, target: Any, one: Any, two: Any, three: Any, four: Any) -> Any:
+    """Write sixteen bytes of each of four sources in turn: abcdabcd…, sixty-four bytes."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        sixteen, index = ir.VectorType(ir.IntType(8), 16), ir.IntType(32)
+        a, b, c, d = (builder.load(builder.inttoptr(arg, sixteen.as_pointer()), align=1) for arg in args[1:])
+        joined = ir.Constant(ir.VectorType(index, 32), list(range(32)))
+        ab, cd = builder.shuffle_vector(a, b, joined), builder.shuffle_vector(c, d, joined)
+        turns = [16 * source + i for i in range(16) for source in range(4)]
+        mixed = builder.shuffle_vector(ab, cd, ir.Constant(ir.VectorType(index, 64), turns))
+        builder.store(mixed, builder.inttoptr(args[0], mixed.type.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 5), generate
 
 
 @intrinsic

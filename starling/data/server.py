@@ -12,8 +12,7 @@ after a break doubles nothing.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
+import importlib
 import os
 import selectors
 import socket
@@ -23,12 +22,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from starling.core.errors import CheckpointError, ConfigError, DataError, StarlingError, UnknownNameError
-from starling.data.checkpoints import Checkpointer
+from starling.core.errors import ConfigError, DataError, StarlingError, UnknownNameError
 from starling.data.connections import SamplerEnd, WriterEnd, close_end
-from starling.data.journal import Journal, read_journals
+from starling.data.ledger import Ledger
 from starling.data.protocol import describe, sampler_fields, writer_fields
 from starling.data.segments import Segment
 from starling.data.table import Table
@@ -61,22 +57,12 @@ class TableServer:
         self.tables, self.address = dict(tables), Path(address)
         if len(os.fsencode(self.address)) > LONGEST_ADDRESS:
             raise ConfigError(f"the address {self.address} is too long for a socket; at most {LONGEST_ADDRESS} bytes.")
-        for name, table in self.tables.items():
-            if table.shared:
-                raise ConfigError(
-                    f"the table {name!r} shares frames with adders, which a server's clients cannot reach."
-                )
-        self._accepted: dict[str, int] = {}  # items inserted of each writer
-        self._commit_lock = threading.Lock()
         self._every, self._ends = checkpoint_every, dict[int, WriterEnd | SamplerEnd]()
         self._orphans: list[WriterEnd] = []
         self._stopping = False
         self._last_busy = 0.0
         self._lock_file = self._take_address()
-        self._journal: Journal | None = None
-        self._saver: Checkpointer | None = None
-        if directory is not None:
-            self._recover(Path(directory), compress)
+        self._ledger = Ledger(self.tables, None if directory is None else Path(directory), compress)
         self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self.address))
@@ -89,6 +75,7 @@ class TableServer:
     def _take_address(self) -> int:
         """Make sure that no other server is at this address; a dead one's socket is removed."""
         self.address.parent.mkdir(parents=True, exist_ok=True)
+        fcntl = importlib.import_module("fcntl")  # not everywhere; whoever serves has it
         lock = os.open(self.address.with_name(self.address.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,63 +84,6 @@ class TableServer:
             raise ConfigError(f"another server is at {self.address}; choose another address or stop it.") from error
         self.address.unlink(missing_ok=True)
         return lock
-
-    def _recover(self, directory: Path, compress: bool) -> None:
-        """Load the newest checkpoint and replay what was inserted after it."""
-        saver = Checkpointer(directory, self.tables, also=self._bookkeeping, compress=compress, guard=self._commit_lock)
-        first = 0
-        if saver.exists:
-            book = json.loads(bytes(saver.load()["book"]).decode())
-            self._accepted, first = dict(book["accepted"]), int(book["journal"])
-        for writer, sequence, n, content in read_journals(directory, first):
-            self._replay(writer, sequence, n, content)
-        self._journal, self._saver = Journal(directory), saver
-
-    def _bookkeeping(self) -> dict[str, np.ndarray]:
-        """What belongs to a checkpoint besides the tables; taken with all locks held."""
-        assert self._journal is not None
-        book = {"accepted": self._accepted, "journal": self._journal.rotate()}
-        return {"book": np.frombuffer(json.dumps(book).encode(), np.uint8)}
-
-    def _replay(self, writer: str, sequence: int, n: int, content: bytes) -> None:
-        name = writer.split("/", 1)[1]
-        if name not in self.tables:
-            raise CheckpointError(f"the journal has items for a table {name!r}; this server has {sorted(self.tables)}.")
-        table, offset, leaves = self.tables[name], 0, []
-        columns = table.columns
-        row = sum(columns.widths) + 8
-        if len(content) != n * row:
-            raise CheckpointError(
-                f"the journal's items of {name!r} have {len(content) / n:g} bytes, the table's {row}."
-            )
-        for shape, dtype, width in zip(columns.shapes, columns.dtypes, columns.widths):
-            leaves.append(np.frombuffer(content, dtype, n * width // dtype.itemsize, offset).reshape(n, *shape))
-            offset += n * width
-        priorities = np.frombuffer(content, np.float64, n, offset)
-        known = max(0, self._accepted.get(writer, 0) - sequence)
-        if known < n:
-            self._insert(
-                table, writer, sequence + known, n - known, [leaf[known:] for leaf in leaves], priorities[known:]
-            )
-
-    def _commit(
-        self, table: Table, writer: str, sequence: int, n: int, leaves: list[np.ndarray], priorities: np.ndarray
-    ) -> None:
-        with self._commit_lock:
-            if self._journal is not None:
-                self._journal.append(writer, sequence, n, [*leaves, priorities])
-            self._insert(table, writer, sequence, n, leaves, priorities)
-
-    def _insert(
-        self, table: Table, writer: str, sequence: int, n: int, leaves: list[np.ndarray], priorities: np.ndarray
-    ) -> None:
-        missing = np.isnan(priorities)
-        given = None
-        if not missing.all():  # an item without a priority gets the largest before it, in this batch too
-            largest = np.fmax.accumulate(np.concatenate([[table.largest_priority], priorities]))
-            given = np.where(missing, largest[1:], priorities)
-        table.insert_leaves(leaves, n, given, force=True)
-        self._accepted[writer] = sequence + n
 
     def serve(self) -> None:
         """Serve until ``stop``; afterwards everything is released."""
@@ -190,16 +120,7 @@ class TableServer:
 
     def checkpoint(self) -> None:
         """Save the tables now, while serving goes on."""
-        if self._saver is None or self._journal is None:
-            raise ConfigError("the server has no directory; a checkpoint needs one.")
-        self._saver.save()
-        self._journal.drop_before(self._oldest_needed_journal())
-
-    def _oldest_needed_journal(self) -> int:
-        """The journals since the checkpoint before the newest stay: that one loads if the newest is damaged."""
-        assert self._saver is not None
-        books = self._saver.saved_trees()
-        return min((int(json.loads(bytes(book["book"]).decode())["journal"]) for book in books), default=0)
+        self._ledger.checkpoint()
 
     def _look_around(self, busy: bool) -> None:
         """Accept and drop connections; where nothing is to be done, sleep until a bell rings."""
@@ -281,10 +202,10 @@ class TableServer:
         if any(end.writer == writer for end in (*self._ends.values(), *self._orphans) if isinstance(end, WriterEnd)):
             raise _BusyError(f"the writer {writer!r} is connected already; each writer needs its own actor.")
         segment = Segment(writer_fields(layout, slots))
-        accepted = self._accepted.get(writer, 0)
+        accepted = self._ledger.accepted(writer)
         segment.counters[:2] = accepted
         send(connection, {"accepted": accepted}, [segment.descriptor])
-        return WriterEnd(connection, segment, table, writer, self._commit)
+        return WriterEnd(connection, segment, table, writer, self._ledger.commit)
 
     def _sampler(
         self, connection: socket.socket, table: Table, message: dict[str, Any], layout: list[list[Any]]
@@ -332,6 +253,5 @@ class TableServer:
         self._selector.close()
         self._wake_in.close()
         self._wake_out.close()
-        if self._journal is not None:
-            self._journal.close()
+        self._ledger.close()
         os.close(self._lock_file)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from starling.core.errors import ConfigError
-from starling.data.clients import Sampler, Writer
 from starling.data.sample import Sample
+from starling.data.samplers import Sampler
+from starling.data.writers import Writer
 
 __all__ = ["ShardedSampler", "ShardedWriter"]
 

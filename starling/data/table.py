@@ -69,7 +69,7 @@ class Table:
         self.signature, self.capacity, self.name = signature, int(capacity), name
         self.shared = dict(shared or {})
         self.sampler, self.remover = as_selector(sampler), as_selector(remover)
-        self._priority_limit = LARGEST_WEIGHT ** (1 / max(self.sampler.alpha, self.remover.alpha, 1.0))
+        self.priority_limit = LARGEST_WEIGHT ** (1 / max(self.sampler.alpha, self.remover.alpha, 1.0))
         self._beta = beta if isinstance(beta, Beta) else Beta(float(beta), float(beta), 1)
         self._value_space = signature.ranked(batch=True) if check_values else None
         self.columns = Columns(signature, self.capacity, self.shared, directory)
@@ -285,11 +285,11 @@ class Table:
         array = np.ascontiguousarray(priorities, np.float64)
         if array.shape != (n,):
             raise DataError(f"priorities of shape {list(array.shape)} arrived for {n} items, [{n}] was expected.")
-        bad, largest = kernels.check_priorities(array, self._priority_limit)
+        bad, largest = kernels.check_priorities(array, self.priority_limit)
         if bad >= 0:
             raise DataError(
                 f"priority {array[bad]} arrived (number {bad} of {n}); priorities lie between 0 and "
-                f"{self._priority_limit:.3g}."
+                f"{self.priority_limit:.3g}."
             )
         return array, largest
 

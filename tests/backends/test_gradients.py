@@ -125,3 +125,18 @@ def test_the_outer_derivative_is_kept_while_an_inner_one_is_taken():
 
     _, gradients = xp.value_and_grad(outer)({"w": f32([5.0])})
     np.testing.assert_allclose(gradients["w"], [5.0], rtol=1e-4)
+
+
+def test_a_derivative_that_fails_leaves_stop_gradient_working(backend):
+    class NotAnArray:
+        pass
+
+    for params in ({"w": NotAnArray()}, backend.from_numpy({"w": f32([1.0])})):
+        with pytest.raises(Exception, match=r".+"):
+            backend.ops.value_and_grad(lambda p: (p["missing"], None))(params)
+    (value, _), _ = differentiate(
+        backend, lambda p: (ops(p["w"]).sum(ops(p["w"]).stop_gradient(p["w"])), None), {"w": f32([2.0])}
+    )
+    assert value == 2.0
+    array = backend.from_numpy(f32([1.0]))
+    np.testing.assert_array_equal(backend.to_numpy(backend.ops.stop_gradient(array)), [1.0])

@@ -37,12 +37,14 @@ def write_for_ever(address, actor, batch):
         writer.insert(items(actor, writer.sent, batch))
 
 
-def write_some(address, actor, count, batch, done):
-    writer = Writer(address, "t", ITEM, actor=actor, slots=64, patience=20)
-    while writer.sent < count:
-        writer.insert(items(actor, writer.sent, min(batch, count - writer.sent)))
-    writer.flush(20)
-    done.put((actor, writer.acknowledged, writer._client.reconnects))
+def write_until(stop, address, actor, batch, done):
+    """Send numbered items until told to stop; then report how many the server has, and how often it was lost."""
+    writer = Writer(address, "t", ITEM, actor=actor, slots=64, patience=30)
+    while not stop.is_set():
+        writer.insert(items(actor, writer.sent, batch))
+        time.sleep(0.0005)
+    writer.flush(30)
+    done.put((actor, writer.sent, writer.acknowledged, writer._client.reconnects))
 
 
 @contextmanager

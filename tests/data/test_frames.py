@@ -116,6 +116,15 @@ def test_shared_sequences_equal_plain_ones(seed, num_envs, overlap, end):
         assert_same_contents(plain, shared)
 
 
+def test_four_frames_of_bytes_are_interleaved_as_they_were():
+    obs = images((8, 4, 4))  # thirty-two bytes a frame: twice sixteen
+    pool = FramePool(obs, 50, -1)
+    table = Table(Dict(obs=obs), 10, sampler="fifo", max_times_sampled=1, shared={"obs": pool})
+    shown = np.random.default_rng(0).integers(0, 256, (10, 8, 4, 4), np.uint8)
+    table.insert({"obs": shown})
+    np.testing.assert_array_equal(table.sample(10).data["obs"], shown)
+
+
 def test_a_step_costs_one_frame_and_an_episode_one_more():
     _, shared, pool = tables_for(transition_signature, -1, 1000, 1100, ["obs", "next_obs"])
     env = Stacks(0, 1, -1, 0.05)

@@ -29,8 +29,7 @@ def feed(adder, stream):
         adder.add(**step)
 
 
-@settings(max_examples=300, deadline=None)
-@given(
+STREAMS = given(
     seed=st.integers(0, 2**32),
     mode=st.sampled_from(MODES),
     n=st.integers(1, 5),
@@ -38,7 +37,22 @@ def feed(adder, stream):
     steps=st.integers(1, 25),
     end=st.floats(0.0, 0.9),
 )
+
+
+@settings(max_examples=300, deadline=None)
+@STREAMS
 def test_items_equal_brute_force_over_whole_episodes(seed, mode, n, num_envs, steps, end):
+    check_against_brute_force(seed, mode, n, num_envs, steps, end)
+
+
+@pytest.mark.slow
+@settings(max_examples=10_000, deadline=None)
+@STREAMS
+def test_items_equal_brute_force_over_ten_thousand_streams(seed, mode, n, num_envs, steps, end):
+    check_against_brute_force(seed, mode, n, num_envs, steps, end)
+
+
+def check_against_brute_force(seed, mode, n, num_envs, steps, end):
     stream, episodes = random_stream(seed, mode, num_envs, steps, end)
     table = Table(SIGNATURE, 1000)
     adder = NStepAdder(table, num_envs, n, 0.9, actor=5)

@@ -28,8 +28,7 @@ def stored(table):
     return [np.concatenate([np.ravel(columns[p][i]).astype(float) for p in sorted(columns)]).tolist() for i in order]
 
 
-@settings(max_examples=300, deadline=None)
-@given(
+STREAMS = given(
     seed=st.integers(0, 2**32),
     mode=st.sampled_from(MODES),
     length=st.integers(1, 6),
@@ -38,7 +37,22 @@ def stored(table):
     steps=st.integers(1, 30),
     end=st.floats(0.0, 0.6),
 )
+
+
+@settings(max_examples=300, deadline=None)
+@STREAMS
 def test_sequences_equal_brute_force_over_whole_episodes(seed, mode, length, data, num_envs, steps, end):
+    check_against_brute_force(seed, mode, length, data, num_envs, steps, end)
+
+
+@pytest.mark.slow
+@settings(max_examples=10_000, deadline=None)
+@STREAMS
+def test_sequences_equal_brute_force_over_ten_thousand_streams(seed, mode, length, data, num_envs, steps, end):
+    check_against_brute_force(seed, mode, length, data, num_envs, steps, end)
+
+
+def check_against_brute_force(seed, mode, length, data, num_envs, steps, end):
     overlap, burn_in = data.draw(st.integers(0, length - 1)), data.draw(st.integers(0, length - 1))
     stream, episodes = random_stream(seed, mode, num_envs, steps, end)
     table = Table(signature(length), 1000)

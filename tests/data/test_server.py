@@ -12,6 +12,7 @@ import pytest
 from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Dict, Float, Int
 from starling.data import (
+    FramePool,
     MinSize,
     NStepAdder,
     RateLimitTimeout,
@@ -29,7 +30,8 @@ from starling.data import (
 from starling.data.journal import Journal, read_journals
 
 from .helpers import POINT, points
-from .remote import ITEM, SPAWN, kill, process, serve, wait_for, write_for_ever, write_some
+from .remote import ITEM, SPAWN, kill, process, serve, wait_for, write_for_ever, write_until
+from .test_frames import Stacks
 
 
 @pytest.fixture
@@ -82,6 +84,49 @@ def test_an_adder_writes_to_a_server_as_to_a_table(here):
     adder.add(obs, np.zeros(2, np.int32), None, np.array([1.0, 2.0]), no, no, obs)
     writer.close()
     assert sorted(table.state()["columns"]["reward"].tolist()) == [1.0, 2.0]
+
+
+def test_frames_are_stored_once_for_all_writers_and_survive_the_server(tmp_path):
+    space = Int((4, 5, 3), 0, 256, "uint8")
+    signature = transition_signature(space, Int(()))
+    steps = {actor: [env.step() for _ in range(12)] for actor, env in enumerate(Stacks(s, 2, -1, 0.2) for s in (1, 2))}
+
+    def serving():
+        pool = FramePool(space, 200, -1)
+        table = Table(signature, 100, sampler="fifo", shared={"obs": pool, "next_obs": pool})
+        server = TableServer({"t": table}, tmp_path / "s.sock", directory=tmp_path / "d")
+        return server, server.start(), table, pool
+
+    plain = Table(signature, 100, sampler="fifo")
+    server, thread, table, pool = serving()
+    for actor, stream in steps.items():
+        writer = Writer(server.address, "t", signature, actor=actor)
+        adders = [NStepAdder(writer, 2), NStepAdder(plain, 2)]
+        for t, step in enumerate(stream):
+            for adder in adders:
+                adder.add(**step)
+            if actor == 0 and t == 6:
+                ask_server(server.address, "checkpoint")
+        writer.close()
+    frames = pool.in_use
+    made = {
+        step[name][b].tobytes() for s in steps.values() for step in s for name in ("obs", "next_obs") for b in (0, 1)
+    }
+    assert frames <= len(made) + 4  # each observation brings one new frame
+    server.stop()
+    thread.join(10)
+    server, thread, table, pool = serving()
+    assert pool.in_use == frames
+    sampler = Sampler(server.address, "t", signature, 4)
+    assert sampler.sample(5).data["obs"].shape == (4, 4, 5, 3)
+    sampler.close()
+    server.stop()
+    thread.join(10)
+    for name in ("obs", "next_obs"):
+        out = np.empty((len(plain), 4, 5, 3), np.uint8)
+        i = table.columns.paths.index(name)
+        pool.gather(table.columns.arrays[i], np.arange(len(plain)), out)
+        np.testing.assert_array_equal(out, plain.state()["columns"][name])
 
 
 def test_a_full_queue_holds_the_writer_and_says_why(here):
@@ -248,27 +293,30 @@ def test_a_hundred_killed_writers_leave_every_item_once(here):
     kill_writers(here, 100)
 
 
-def kill_servers(tmp_path, kills, count):
+def kill_servers(tmp_path, kills, capacity=1_000_000):
     """Two writers; the server dies again and again, every other time while it saves."""
     address, directory = tmp_path / "s.sock", tmp_path / "d"
     rng = np.random.default_rng(0)
-    done = SPAWN.Queue()
+    stop, done = SPAWN.Event(), SPAWN.Queue()
     shared_memory = set(os.listdir("/dev/shm")) if Path("/dev/shm").is_dir() else set()
-    with process(write_some, address, 1, count, 5, done), process(write_some, address, 2, count, 3, done):
+    with process(write_until, stop, address, 1, 5, done), process(write_until, stop, address, 2, 3, done):
         for i in range(kills):
-            with process(serve, address, directory, 4 * count, 0.0, {}):
+            with process(serve, address, directory, capacity, 0.0, {}):
                 wait_for(lambda: _answers(address))
                 time.sleep(rng.random() * 0.1)
                 if i % 2:
                     threading.Thread(target=_checkpoint_quietly, args=(address,)).start()
-                    time.sleep(rng.random() * 0.02)
-        with process(serve, address, directory, 4 * count, 0.0, {}):
+                    time.sleep(rng.random() * 0.05)
+        with process(serve, address, directory, capacity, 0.0, {}):
+            wait_for(lambda: _answers(address))
+            stop.set()
             results = sorted(done.get(timeout=60) for _ in range(2))
-    assert [r[:2] for r in results] == [(1, count), (2, count)]
-    table = Table(ITEM, 4 * count)
+    table = Table(ITEM, capacity)
     server = TableServer({"t": table}, address, directory=directory)
     rows = assert_exactly_once(table, [1, 2])
-    assert len(rows) == 2 * count
+    for actor, sent, acknowledged, reconnects in results:
+        assert sent == acknowledged == (rows[:, 0] == actor).sum()
+        assert reconnects >= kills // 2
     server._release()
     if Path("/dev/shm").is_dir():
         assert {name for name in set(os.listdir("/dev/shm")) - shared_memory if "starling" in name} == set()
@@ -288,9 +336,9 @@ def _checkpoint_quietly(address):
 
 
 def test_killed_servers_lose_and_double_nothing(tmp_path):
-    kill_servers(tmp_path, 4, 3_000)
+    kill_servers(tmp_path, 4)
 
 
 @pytest.mark.slow
 def test_fifty_killed_servers_lose_and_double_nothing(tmp_path):
-    kill_servers(tmp_path, 50, 200_000)
+    kill_servers(tmp_path, 50)

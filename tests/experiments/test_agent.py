@@ -248,9 +248,9 @@ def test_continuous_actions_come_out_in_the_environments_bounds(rng):
 
 @pytest.mark.parametrize("algo", ["dqn", "ppo"])
 def test_it_learns_which_arm_of_a_bandit_pays(algo, rng):
-    settings = {"dqn": {"total_steps": 300, "learning_rate": 0.01}, "ppo": {"rollout": 32, "learning_rate": 0.02}}[algo]
+    settings = {"dqn": {"total_steps": 150, "learning_rate": 0.02}, "ppo": {"rollout": 16, "learning_rate": 0.05}}[algo]
     agent, obs = build(algo, **settings), np.ones((1, 3), np.float32)
-    for _ in range(320):
+    for _ in range(160):
         action = int(agent.act(obs)[0])
         agent.observe(float(action == 1), obs[0], terminated=True)
         agent.update()

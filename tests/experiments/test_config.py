@@ -159,9 +159,11 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
 
 def test_every_setting_of_every_algorithm_is_a_flag_or_a_mapping():
     for algo, cls in ALGORITHMS.items():
-        for field in dataclasses.fields(cls.Config):
-            value = getattr(cls.Config(), field.name)
-            if isinstance(value, dict | tuple | bool) or value is None:
-                continue
-            run = parse(["--algo", algo, "--env", "X", f"--{algo}.{field.name.replace('_', '-')}", str(value)])
-            assert getattr(run.algorithm, field.name) == value
+        config, flags = cls.Config(), []
+        for field in dataclasses.fields(config):
+            value, flag = getattr(config, field.name), field.name.replace("_", "-")
+            if isinstance(value, bool):
+                flags.append(f"--{algo}.{'' if value else 'no-'}{flag}")
+            elif not isinstance(value, dict):
+                flags += [f"--{algo}.{flag}", *map(str, value if isinstance(value, tuple) else [value])]
+        assert parse(["--algo", algo, "--env", "X", *flags]).algorithm == config
