@@ -63,8 +63,8 @@ def judge(yardstick: Yardstick, backend: str, seeds: int) -> bool:
     seconds = sum(s for _, s in found) / seeds
     cell = " ".join(f"{ret:7.1f}" for ret in returns)
     title = f"{yardstick.algo:4} {yardstick.env:12} {yardstick.steps // 1000:4}k {backend:5}"
-    verdict = "ok" if passed else "FELL SHORT"
-    print(f"{title}  {cell:40}  IQM {interquartile_mean(returns):7.1f}  ≥ {yardstick.least:6.1f}  {seconds:6.1f} s  {verdict}")
+    verdict = f"≥ {yardstick.least:6.1f}  {seconds:6.1f} s  {'ok' if passed else 'FELL SHORT'}"
+    print(f"{title}  {cell:40}  IQM {interquartile_mean(returns):7.1f}  {verdict}")
     sys.stdout.flush()
     return passed
 

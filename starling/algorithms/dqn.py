@@ -66,7 +66,10 @@ def dqn_loss(q_tm1: Any, q_t: Any, q_t_selector: Any | None, batch: Tree) -> tup
     """Mean Huber loss of the TD error; with a selector, double Q-learning."""
     xp = ops(q_tm1)
     step = (batch["action"], batch["reward"], batch["discount"])
-    error = q_learning_error(q_tm1, *step, q_t) if q_t_selector is None else double_q_error(q_tm1, *step, q_t, q_t_selector)
+    if q_t_selector is None:
+        error = q_learning_error(q_tm1, *step, q_t)  # [B]
+    else:
+        error = double_q_error(q_tm1, *step, q_t, q_t_selector)  # [B]
     loss = xp.mean(huber(error))
     return loss, {"loss": {"td": loss}, "q": xp.mean(q_tm1), "td_error": xp.mean(xp.abs(error))}
 

@@ -76,7 +76,7 @@ class SAC(Algorithm):
     @classmethod
     def compose(cls, config: SACConfig, obs: Space, action: Space, envs: int, total_steps: int) -> SAC:
         if not isinstance(action, Float) or len(action.shape) != 1 or not action.bounded:
-            raise SpaceError(f"sac needs a vector of bounded continuous actions; the action space is {action}. Try ppo.")
+            raise SpaceError(f"sac needs a vector of bounded continuous actions, not {action}; try ppo.")
         torso = torso_for(config.torso, config.hidden, config.activation, init="lecun")
         critic = CriticNetwork(encoder_for(obs), torso, ValueHead())
         return cls(

@@ -62,8 +62,52 @@ def max_pool2d(x: Any, window: int, stride: int, padding: str = "VALID") -> Any:
     return F.max_pool2d(x, window, stride).permute(0, 2, 3, 1)
 
 
+# What follows says the standard's names in PyTorch's words. array-api-compat does the same with more care for mixed
+# types than shared source needs, at a cost that shows in acting.
+
+
 def reshape(x: Any, shape: tuple[int, ...]) -> Any:
     return torch.reshape(x, shape)
+
+
+def astype(x: Any, dtype: Any, copy: bool = True) -> Any:
+    return x.to(dtype)
+
+
+def every(x: Any) -> tuple[int, ...]:
+    return tuple(range(x.ndim))
+
+
+def total(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    return torch.sum(x, every(x) if axis is None else axis, keepdims, dtype=dtype)
+
+
+def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return torch.mean(x, every(x) if axis is None else axis, keepdims)
+
+
+def largest(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return torch.amax(x, every(x) if axis is None else axis, keepdims)
+
+
+def smallest(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return torch.amin(x, every(x) if axis is None else axis, keepdims)
+
+
+def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+    return torch.argmax(x, axis, keepdims)
+
+
+def cumulative_sum(x: Any, axis: int = -1, dtype: Any = None) -> Any:
+    return torch.cumsum(x, axis, dtype=dtype)
+
+
+def maximum(x: Any, y: Any) -> Any:
+    return torch.clamp(x, min=y) if isinstance(y, (int, float)) else torch.maximum(x, y)
+
+
+def minimum(x: Any, y: Any) -> Any:
+    return torch.clamp(x, max=y) if isinstance(y, (int, float)) else torch.minimum(x, y)
 
 
 def value_and_grad(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Tree]]:
@@ -102,6 +146,12 @@ def tensor_of(leaf: Any) -> Any:
     return torch.as_tensor(leaf) if isinstance(leaf, np.generic) else leaf
 
 
+def array_of(x: Any) -> Any:
+    if not isinstance(x, torch.Tensor):
+        return np.asarray(x)
+    return x.numpy() if x.is_cpu and not x.requires_grad else x.detach().cpu().numpy()
+
+
 class TorchBackend(Backend):
     """PyTorch on the CPU or on whatever accelerators it finds."""
 
@@ -124,6 +174,16 @@ class TorchBackend(Backend):
         max_pool2d=max_pool2d,
         clip=torch.clamp,
         reshape=reshape,
+        astype=astype,
+        sum=total,
+        mean=mean,
+        max=largest,
+        min=smallest,
+        argmax=argmax,
+        cumulative_sum=cumulative_sum,
+        maximum=maximum,
+        minimum=minimum,
+        where=torch.where,
     )
 
     def from_numpy(self, tree: Tree, device: str | None = None) -> Tree:
@@ -131,7 +191,7 @@ class TorchBackend(Backend):
         return map_leaves(lambda leaf: torch.tensor(leaf, device=place), tree)
 
     def to_numpy(self, tree: Tree) -> Tree:
-        return map_leaves(lambda x: x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x), tree)
+        return map_leaves(array_of, tree)
 
     def compile(self, fn: Callable[..., Any], donate: Sequence[int] = ()) -> Callable[..., Any]:
         return _straighten(fn)  # parameters ask for no gradient outside value_and_grad: nothing is taped

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from starling.core.errors import DataError
+from starling.data.kernels import fence
 from starling.data.limiters import RateLimitTimeout
 from starling.data.protocol import PRODUCER_WAITS
 from starling.data.segments import Field, Segment
@@ -100,6 +101,7 @@ class Client:
             if self._closed:
                 raise DataError("the client is closed.")
             self.segment.counters[PRODUCER_WAITS] = 1
+            fence()
             if ready():
                 break
             left = NAP if end is None else min(NAP, end - time.monotonic())

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from starling.core.errors import ConfigError, DataError
+from starling.data.kernels import fence
 from starling.data.protocol import (
     CONSUMER_WAITS,
     HEAD,
@@ -61,6 +62,7 @@ class WriterEnd:
         head, tail = int(counters[HEAD]), int(counters[TAIL])
         if head == tail:
             return False
+        fence()
         start = tail % self.slots
         wanted = min(head - tail, self.slots - start, self.table.capacity, LARGEST_TAKE)
         n = self._admissible(wanted)
@@ -69,7 +71,9 @@ class WriterEnd:
         end = start + n
         leaves = [leaf[start:end] for leaf in self._leaves]
         self._commit(self.table, self.writer, tail, n, leaves, self._priorities[start:end])
+        fence()
         counters[TAIL] = tail + n
+        fence()
         if counters[PRODUCER_WAITS]:
             counters[PRODUCER_WAITS] = 0
             ring_bell(self.connection)
@@ -134,7 +138,9 @@ class SamplerEnd:
         counters = self.segment.counters
         head = int(counters[HEAD])
         self.table.sample(self.batch, out=self._samples[head % self.depth], timeout=0)
+        fence()
         counters[HEAD] = head + 1
+        fence()
         if counters[PRODUCER_WAITS]:
             counters[PRODUCER_WAITS] = 0
             ring_bell(self.connection)
@@ -145,6 +151,7 @@ class SamplerEnd:
         head, tail = int(counters[UPDATE_HEAD]), int(counters[UPDATE_TAIL])
         if head == tail:
             return False
+        fence()
         start = tail % keys.size
         end = min(start + head - tail, keys.size)
         try:

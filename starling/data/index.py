@@ -73,10 +73,12 @@ class Index:
         """Slots for ``n`` items in the circle, from the returned one on; they must not cross the circle's end."""
         start = number % self.capacity
         end = start + n
-        self.keys[start:end] = (
-            number + self.capacity if n == 1 else np.arange(number + self.capacity, number + self.capacity + n)
-        )
-        self.priorities[start:end] = priorities
+        if n == 1:
+            self.keys[start] = number + self.capacity
+            self.priorities[start] = priorities if isinstance(priorities, float) else priorities[0]
+        else:
+            self.keys[start:end] = np.arange(number + self.capacity, number + self.capacity + n)
+            self.priorities[start:end] = priorities
         if end > self.extent:
             self.evicted -= end - self.extent
             self.extent = self.size = end

@@ -22,6 +22,7 @@ __all__ = [
     "address",
     "copy_bytes",
     "count_at_most",
+    "fence",
     "fill_zero",
     "gather_rows",
     "interleave_4x16",
@@ -129,6 +130,21 @@ def count_at_most(typing_context: Any, source: Any, limit: Any) -> Any:
         return builder.ctpop(bits)
 
     return types.int64(types.int64, types.float64), generate
+
+
+@intrinsic
+def _fence(typing_context: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@njit(cache=True, nogil=True)
+def fence():  # type: ignore[no-untyped-def]
+    """All that this thread wrote before is seen by others before anything it writes or reads hereafter."""
+    _fence()
 
 
 @njit(cache=True, nogil=True, inline="always")

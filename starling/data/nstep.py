@@ -50,9 +50,9 @@ def _plan(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Note the step's rewards and list the items that are now complete, each environment's oldest first.
 
-    ``push[b]`` is the place for environment b's step among its pending ones, −1 where the row is no step. Item i
-    started at place ``at[i]`` of environment ``env[i]``. Returns the number of items, and of those at episode ends;
-    −1 where an episode ended without a final observation, and then nothing is changed.
+    ``push[b]`` is the row for environment b's step among all pending ones, −1 where there was no step. Item i of
+    environment ``env[i]`` started at the pending row ``at[i]``. Returns the number of items, and of those at episode
+    ends; −1 where an episode ended without a final observation, and then nothing is changed.
     """
     n = rewards.shape[1]
     if not has_final:
@@ -66,7 +66,7 @@ def _plan(  # type: ignore[no-untyped-def]
             push[b] = -1
             continue
         place = (head[b] + count[b]) % n
-        push[b] = place
+        push[b] = b * n + place
         rewards[b, place] = reward[b]
         count[b] += 1
         over = terminated[b] or truncated[b]
@@ -77,7 +77,7 @@ def _plan(  # type: ignore[no-untyped-def]
             for j in range(steps):
                 earned += powers[j] * rewards[b, (head[b] + k + j) % n]
             env[items] = b
-            at[items] = (head[b] + k) % n
+            at[items] = b * n + (head[b] + k) % n
             total[items] = earned
             discount[items] = 0.0 if terminated[b] else powers[steps]
             ended[items] = over
@@ -135,7 +135,8 @@ class NStepAdder:
         if self._origins:
             kept[ORIGIN] = [ORIGIN_SPACE]
         self._pending = {
-            k: [np.zeros((num_envs, n, *leaf.shape), leaf.numpy_dtype) for leaf in leaves] for k, leaves in kept.items()
+            k: [np.zeros((num_envs * n, *leaf.shape), leaf.numpy_dtype) for leaf in leaves]
+            for k, leaves in kept.items()
         }
         self._count = np.zeros(num_envs, np.int64)
         self._head = np.zeros(num_envs, np.int64)
@@ -191,7 +192,7 @@ class NStepAdder:
         if self._origins is not None:
             given[ORIGIN] = [self._origins.number(extras, valid)]
         if self.n > 1:
-            self._store(given)
+            self._store(given, valid)
         if not items:
             return 0
         env = self._env[:items]
@@ -202,30 +203,33 @@ class NStepAdder:
         deliver(self._sinks, parts, items, self.signature, self._priority)
         return items
 
-    def _store(self, given: dict[str, Leaves]) -> None:
+    def _store(self, given: dict[str, Leaves], valid: np.ndarray | None) -> None:
         """Keep the step among the pending ones."""
+        push = self._push
         if self.num_envs == 1:
-            place = self._push[0]
-            if place >= 0:
+            row = push[0]
+            if row >= 0:
                 for name, leaves in given.items():
                     for pending, leaf in zip(self._pending[name], leaves):
-                        pending[0, place] = leaf[0]
+                        pending[row] = leaf[0]
             return
-        rows = np.flatnonzero(self._push >= 0)
-        places = self._push[rows]
+        some = None if valid is None or valid.all() else np.flatnonzero(valid)
         for name, leaves in given.items():
             for pending, leaf in zip(self._pending[name], leaves):
-                pending[rows, places] = leaf[rows]
+                if some is None:
+                    pending[push] = leaf
+                else:
+                    pending[push[some]] = leaf[some]
 
     def _complete(self, given: dict[str, Leaves], env: np.ndarray, items: int) -> dict[str, Leaves]:
         """The first step of each complete item."""
         if self.n == 1:
             return {name: [leaf[env] for leaf in leaves] for name, leaves in given.items()}
         if items == 1:
-            b, place = env[0], self._at[0]
-            return {name: [leaf[b, place : place + 1] for leaf in self._pending[name]] for name in given}
+            row = self._at[0]
+            return {name: [leaf[row : row + 1] for leaf in self._pending[name]] for name in given}
         at = self._at[:items]
-        return {name: [leaf[env, at] for leaf in self._pending[name]] for name in given}
+        return {name: [leaf[at] for leaf in self._pending[name]] for name in given}
 
     def _successors(self, following: Leaves, finals: Leaves | None, env: np.ndarray, items: int, ends: int) -> Leaves:
         """What followed each item: the next observation, or the final one where the episode ended."""

@@ -15,6 +15,7 @@ import numpy as np
 from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Dict
 from starling.data.clients import Client
+from starling.data.kernels import fence
 from starling.data.layout import Columns
 from starling.data.protocol import (
     CONSUMER_WAITS,
@@ -81,9 +82,11 @@ class Sampler:
     def sample(self, timeout: float | None = None) -> Sample:
         """The next batch."""
         self._counters[TAIL] = max(0, self._taken - 1)  # the batch before the last may be overwritten
+        fence()
         self._wake_server()
         if int(self._counters[HEAD]) <= self._taken:
             self._client.wait(self._has_batch, timeout, "a sampler", self._recover)
+        fence()
         sample = self._samples[self._taken % self._depth]
         self._taken += 1
         return sample
@@ -116,8 +119,10 @@ class Sampler:
             step = min(n - done, free, self._room - start)
             self._update_keys[start : start + step] = keys[done : done + step]
             self._update_priorities[start : start + step] = given[done : done + step]
+            fence()
             self._counters[UPDATE_HEAD] = head + step
             done += step
+        fence()
         self._wake_server()
 
     def _has_update_room(self) -> bool:

@@ -24,6 +24,7 @@ from typing import Any
 
 from starling.core.errors import ConfigError, DataError, StarlingError, UnknownNameError
 from starling.data.connections import SamplerEnd, WriterEnd, close_end
+from starling.data.kernels import fence
 from starling.data.ledger import Ledger
 from starling.data.protocol import describe, sampler_fields, writer_fields
 from starling.data.segments import Segment
@@ -131,6 +132,7 @@ class TableServer:
             deep = time.monotonic() - self._last_busy > DROWSY
             for end in self._ends.values():
                 end.sleep(deep or isinstance(end, SamplerEnd))
+            fence()
             waiting = [type(end) for end in (*self._ends.values(), *self._orphans) if end.pending()]
             timeout = 0.0 if SamplerEnd in waiting else NAP if waiting or not deep else IDLE
         for key, _ in self._selector.select(timeout):

@@ -63,10 +63,11 @@ class Inputs:
             self.kept[name] = [pools[path].stored_space(leaf) if path in pools else leaf for path, leaf in named]
 
     def leaves(self, name: str, value: Any) -> Leaves:
-        if self._plain[name] and type(value) is np.ndarray:
-            leaves = [value]
-        else:
-            leaves = flatten_items(self.spaces[name], value)
+        if type(value) is np.ndarray and self._plain[name]:
+            shape, dtype = self._expected[name][0]
+            if value.shape == shape and value.dtype == dtype:
+                return [value]
+        leaves = flatten_items(self.spaces[name], value)
         for leaf, (shape, dtype) in zip(leaves, self._expected[name]):
             if leaf.shape != shape or leaf.dtype != dtype:
                 raise DataError(f"{name} {leaf.dtype}{list(leaf.shape)} arrived, {dtype}{list(shape)} was expected.")

@@ -20,6 +20,7 @@ from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Dict
 from starling.data.clients import Client
 from starling.data.frames import FramePool
+from starling.data.kernels import fence
 from starling.data.layout import Columns
 from starling.data.protocol import CONSUMER_WAITS, HEAD, PRIORITY, TAIL, describe, writer_fields
 from starling.data.wire import ServerLostError
@@ -104,7 +105,9 @@ class Writer:
                     ring[start : start + step] = leaf[done : done + step]
             self._priorities[start : start + step] = np.nan if given is None else given[done : done + step]
             self._head = head + step
+            fence()
             self._counters[HEAD] = head + step  # only now does the server see the items
+            fence()
             done += step
             if self._counters[CONSUMER_WAITS]:
                 self._counters[CONSUMER_WAITS] = 0

@@ -30,8 +30,8 @@ class Policy:
 
     def act(self, obs: Tree, noise: np.ndarray, explore: float) -> dict[str, Any]:
         """``{"action": …}`` and the algorithm's extras, [B, …]."""
-        chosen = self._act(self._params, obs, noise, np.float32(explore))
-        return chosen if self._direct else self._to_numpy(chosen)
+        chosen = self._act(self._params, obs, noise, np.array(explore, np.float32))
+        return chosen if self._direct else {name: self._to_numpy(value) for name, value in chosen.items()}
 
     def greedy(self, obs: Tree) -> np.ndarray:
         """The actions believed best, [B, …]."""

@@ -98,7 +98,9 @@ def test_an_environment_that_fails_at_once_fails_the_run(starling, tmp_path, mon
     from tests.experiments.toys import Faulty
 
     monkeypatch.setitem(
-        gym.registry, "Early-v0", gym.envs.registration.EnvSpec("Early-v0", Faulty, kwargs={"fault": "raises", "episode": 1})
+        gym.registry,
+        "Early-v0",
+        gym.envs.registration.EnvSpec("Early-v0", Faulty, kwargs={"fault": "raises", "episode": 1}),
     )
     said = starling("train", "--algo", "a2c", "--env", "Early-v0", "--out", tmp_path / "run", *TINY)
     assert said.code == 1
@@ -112,7 +114,17 @@ def interrupted(tmp_path_factory):
     from starling.cli.main import main
 
     run = tmp_path_factory.mktemp("runs") / "run"
-    args = ["train", "--algo", "a2c", "--env", f"{TOYS}:Faulty-raises-v0", "--out", str(run), "--checkpoint-every", "500"]
+    args = [
+        "train",
+        "--algo",
+        "a2c",
+        "--env",
+        f"{TOYS}:Faulty-raises-v0",
+        "--out",
+        str(run),
+        "--checkpoint-every",
+        "500",
+    ]
     assert main([*args, "--steps", "100000", *TINY]) == 1
     assert len(checkpoints(run)) == 2
     return run

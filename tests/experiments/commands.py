@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -17,12 +16,48 @@ TOYS = "tests.experiments.toys"
 # Small enough that a run of some thousand steps is mostly start-up.
 SMALL = {
     "a2c": ["--env", "CartPole-v1", "--a2c.hidden", "8", "--a2c.rollout", "16", "--a2c.envs", "4"],
-    "dqn": ["--env", "CartPole-v1", "--dqn.hidden", "8", "--dqn.learning-starts", "100", "--dqn.train-every", "16"]
-    + ["--dqn.updates", "2", "--dqn.capacity", "1500", "--dqn.n-step", "3"],
-    "ppo": ["--env", "CartPole-v1", "--ppo.hidden", "8", "--ppo.epochs", "2", "--ppo.rollout", "32", "--ppo.envs", "4"]
-    + ["--ppo.minibatch", "64"],
-    "sac": ["--env", "Pendulum-v1", "--sac.hidden", "8", "--sac.train-every", "10", "--sac.batch-size", "16"]
-    + ["--sac.capacity", "1500"],
+    "dqn": [
+        "--env",
+        "CartPole-v1",
+        "--dqn.hidden",
+        "8",
+        "--dqn.learning-starts",
+        "100",
+        "--dqn.train-every",
+        "16",
+        "--dqn.updates",
+        "2",
+        "--dqn.capacity",
+        "1500",
+        "--dqn.n-step",
+        "3",
+    ],
+    "ppo": [
+        "--env",
+        "CartPole-v1",
+        "--ppo.hidden",
+        "8",
+        "--ppo.epochs",
+        "2",
+        "--ppo.rollout",
+        "32",
+        "--ppo.envs",
+        "4",
+        "--ppo.minibatch",
+        "64",
+    ],
+    "sac": [
+        "--env",
+        "Pendulum-v1",
+        "--sac.hidden",
+        "8",
+        "--sac.train-every",
+        "10",
+        "--sac.batch-size",
+        "16",
+        "--sac.capacity",
+        "1500",
+    ],
 }
 
 
@@ -71,9 +106,3 @@ def manifest(run: Path) -> dict[str, Any]:
 
 def metrics(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-__all__ = [
-    "ROOT", "SMALL", "TOYS", "arguments", "checkpoints", "finish", "launch", "manifest", "metrics", "signal", "stop_at",
-    "summary",
-]  # fmt: skip

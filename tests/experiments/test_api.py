@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import starling
-from starling.core.errors import ConfigError, RunDirError
-from tests.experiments.commands import manifest, metrics
+from starling.core.errors import ConfigError, EnvError, RunDirError
+from tests.experiments.commands import manifest, metrics, summary
 from tests.experiments.toys import Cut, Toy
 
 TINY = {"hidden": [4], "envs": 2, "rollout": 8}
@@ -94,7 +94,23 @@ def test_images_dicts_and_masks_train_from_end_to_end(tmp_path):
     assert result.summary["act_backend"] == "torch", "convolutions act where they learn"
 
 
-def test_an_interrupted_run_resumes_from_python(tmp_path, monkeypatch):
+def test_ctrl_c_during_the_evaluation_leaves_a_run_that_resumes(tmp_path, monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("starling.experiments.running.play", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            starling.train("a2c", Toy, steps=32, out=str(tmp_path / "run"), a2c=TINY, **QUIET)
+    before = summary(tmp_path / "run")
+    assert (before["status"], before["final_return"]) == ("interrupted", None)
+    result = starling.resume(tmp_path / "run", env=Toy, quiet=True)
+    assert (result.summary["status"], result.final_return) == ("finished", 10.0)
+    assert result.summary["parameter_hash"] == before["parameter_hash"]
+    assert [row["env_steps"] for row in metrics(tmp_path / "run")] == [32]
+
+
+def test_an_interrupted_run_resumes_from_python(tmp_path):
     class Wheel(Toy):
         broken = True
 
@@ -104,16 +120,10 @@ def test_an_interrupted_run_resumes_from_python(tmp_path, monkeypatch):
             return super().step(action)
 
     settings = {"steps": 64, "a2c": {**TINY, "rollout": 2}, **QUIET}
-    with pytest.raises(starling_errors(), match="loose"):
+    with pytest.raises(EnvError, match="loose"):
         starling.train("a2c", Wheel, out=str(tmp_path / "run"), checkpoint_every=1, **settings)
     Wheel.broken = False
     result = starling.resume(tmp_path / "run", env=Wheel, quiet=True)
     whole = starling.train("a2c", Wheel, out=str(tmp_path / "whole"), **settings)
     assert result.summary["status"] == "finished"
     assert result.summary["parameter_hash"] == whole.summary["parameter_hash"]
-
-
-def starling_errors():
-    from starling.core.errors import EnvError
-
-    return EnvError

@@ -13,7 +13,14 @@ from tests.experiments.toys import Bandit, Slope
 def test_ppo_learns_cartpole_in_50_000_steps(tmp_path):
     """At 25,000 steps it depends on the seed (150 to 500 over six of them); at 50,000 each reached 495."""
     result = starling.train(
-        "ppo", "CartPole-v1", steps=50_000, seed=1, out=str(tmp_path / "run"), backend="jax", quiet=True, eval_episodes=20
+        "ppo",
+        "CartPole-v1",
+        steps=50_000,
+        seed=1,
+        out=str(tmp_path / "run"),
+        backend="jax",
+        quiet=True,
+        eval_episodes=20,
     )
     assert result.final_return >= 475
 
@@ -33,7 +40,14 @@ def test_sac_learns_to_hit_the_mark(tmp_path):
     settings = {"hidden": [16], "learning_starts": 100, "batch_size": 64, "learning_rate": 0.01, "train_every": 2}
     out = tmp_path / "run"
     result = starling.train(
-        "sac", Slope, steps=2_000, out=str(out), quiet=True, eval_episodes=10, log_every=200, sac={**settings, "gamma": 0.0}
+        "sac",
+        Slope,
+        steps=2_000,
+        out=str(out),
+        quiet=True,
+        eval_episodes=10,
+        log_every=200,
+        sac={**settings, "gamma": 0.0},
     )
     first = next(row["episode_return"] for row in metrics(out) if "episode_return" in row)
     assert result.final_return > -1.0 > first  # blind choices cost about 16 an episode

@@ -121,7 +121,9 @@ class Faulty(Toy):
         if self.t == self.at and self.episodes >= self.episode:
             if self.fault == "raises":
                 raise ZeroDivisionError("the wheel came off")
-            obs = {"nan": np.full(2, np.nan, np.float32), "shape": np.zeros(3, np.float32), "dtype": "north"}[self.fault]
+            obs = {"nan": np.full(2, np.nan, np.float32), "shape": np.zeros(3, np.float32), "dtype": "north"}[
+                self.fault
+            ]
         return obs, reward, over, cut, info
 
 

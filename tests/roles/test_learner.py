@@ -77,7 +77,7 @@ def test_parameters_of_another_network_are_refused(backend):
     learner = Learner(built(CASES[0], backend), seed=1)
     with pytest.raises(CheckpointError, match="do not belong"):
         learner.fitted(Learner(built(CASES[1], backend), seed=1).weights())
-    wrong = {path: leaf for path, leaf in items(learner.weights())}
+    wrong = dict(items(learner.weights()))
     with pytest.raises(CheckpointError):
         learner.fitted({"q": wrong})
 
