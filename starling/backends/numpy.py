@@ -19,7 +19,7 @@ from starling.backends.tape import carried, record_all
 from starling.core.errors import ConfigError
 from starling.core.trees import Tree, items, leaves, map_leaves
 
-__all__ = ["NumpyBackend", "backend", "loop_scan", "numpy_extras"]
+__all__ = ["NumpyBackend", "backend", "cond", "conv2d", "loop_scan", "numpy_extras", "stop_gradient"]
 
 
 def reduction(ufunc: np.ufunc) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ from starling.backends.extras import elementwise
 from starling.core.params import Params
 from starling.core.trees import map_leaves
 
-__all__ = ["Straightener", "opaque"]
+__all__ = ["Straightener", "Tracer", "opaque"]
 
 
 class Untraceable(Exception):

@@ -151,21 +151,25 @@ class Checkpointer:
     def _save_source(self, number: int, source: _Source, state: dict[str, Any], snapshot: Any) -> dict[str, Any]:
         stamps = source.stamps(state)
         rows, extent = self._block_rows(source), snapshot.extent
-        blocks = []
+        blocks, extras = [], []
         for block, start in enumerate(range(0, extent, rows)):
             end = min(start + rows, extent)
             digest = hashlib.blake2b(stamps[start:end].tobytes(), digest_size=16).hexdigest()
             known = self._known.get((source.name, block))
-            if known is not None and known[0] == digest:
+            changed = known is None or known[0] != digest
+            with source.lock:
+                copies, extra = snapshot.copy(start, end, changed)
+            extras.append(extra)
+            if known is not None and not changed:
                 blocks.append(known[1])
                 continue
-            with source.lock:
-                copies = snapshot.copy(start, end)
             name = f"{number:08d}-{source.name}-{block:06d}.safetensors"
             entry = write_tensors(self.directory / name, dict(zip(source.paths, copies)), self._compress)
             entry = {"rows": [start, end], **entry}
             self._known[source.name, block] = (digest, entry)
             blocks.append(entry)
+        for name in extras[0] if extras else ():
+            state["index"][name] = np.concatenate([extra[name] for extra in extras])
         small = self._write_tree(f"{number:08d}-{source.name}.safetensors", state)
         return {"describe": source.describe, "block_rows": rows, "blocks": blocks, "small": small}
 

@@ -187,14 +187,15 @@ class Index:
         """The numbers that make up the state, by name."""
         return {"size": self.size, "extent": self.extent, "evicted": self.evicted, "ring": int(self.ring)}
 
-    def compact(self) -> dict[str, np.ndarray]:
-        """Copies of the arrays from which all others follow: in the circle, the weights of the sum tree alone."""
+    def compact(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Copies of the arrays from which all others follow; and those among them that are as long as the table and
+        only changed row by row, not copied: in the circle, the weights of the sum tree and nothing else."""
         if not self.ring:
-            return {name: array.copy() for name, array in self.arrays().items()}
+            return {name: array.copy() for name, array in self.arrays().items()}, {}
         if self.sampler.kind != PRIORITIZED:
-            return {}
+            return {}, {}
         start = int(self.sampling.levels[-2])
-        return {"weights": self.sampling.floats[start : start + self.extent].copy()}
+        return {}, {"weights": self.sampling.floats[start : start + self.capacity]}
 
     def restore_compact(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, int], inserts: int) -> None:
         """Continue from ``compact``. In the circle, priorities are computed back from the weights."""

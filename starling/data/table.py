@@ -252,6 +252,8 @@ class Table:
         if not keys.size:
             return 0
         with self.gate.lock:
+            if self._snapshot is not None:
+                self._snapshot.before_write(np.unique(keys % self.capacity))
             found = self.index.update(keys, checked)
             self._ignored_updates += keys.size - found
             self._largest_priority = max(self._largest_priority, largest)
@@ -354,10 +356,11 @@ class Table:
     def freeze(self) -> tuple[dict[str, Any], Snapshot]:
         """The state without the contents, and a view of the contents as they are now; the lock is held by the caller.
 
-        Other threads go on inserting; ``thaw`` when the view has been read.
+        The view's extras belong to the state's index. Other threads go on inserting; ``thaw`` when all has been read.
         """
-        self._snapshot = Snapshot(self.columns.arrays, self.index.extent)
-        return {**self._numbers_state(), "index": self.index.compact()}, self._snapshot
+        index, extras = self.index.compact()
+        self._snapshot = Snapshot(self.columns.arrays, self.index.extent, extras)
+        return {**self._numbers_state(), "index": index}, self._snapshot
 
     def thaw(self) -> None:
         self._snapshot = None

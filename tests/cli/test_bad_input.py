@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -235,11 +236,14 @@ def test_a_directory_that_cannot_be_made_is_refused(starling, tmp_path):
 def test_a_full_disk_fails_the_run_and_keeps_the_last_checkpoint(tmp_path):
     """A limit on the size of files stands for the disk; the growing replay table meets it first."""
     run = tmp_path / "run"
-    process = launch(arguments("dqn", run, 1_000_000, "--quiet", "--checkpoint-every", "300"))
+    process = launch(
+        arguments("dqn", run, 1_000_000, "--quiet", "--checkpoint-every", "300", "--dqn.capacity", "50000")
+    )
     while not any(step >= 300 for step in checkpoints(run)):
         assert process.poll() is None, finish(process)
-    size = sum(file.stat().st_size for file in newest(run).iterdir()) if newest(run).exists() else 0
-    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (max(size, 50_000), resource.RLIM_INFINITY))
+        time.sleep(0.01)
+    size = sum(file.stat().st_size for file in newest(run).iterdir())
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
     code, _, err = finish(process)
     assert code == 1, err
     assert "limit is reached" in err

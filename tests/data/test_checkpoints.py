@@ -182,12 +182,37 @@ def test_shared_frames_are_saved_once_and_continue(tmp_path):
 def test_a_snapshot_keeps_rows_that_are_overwritten_while_it_is_read():
     rows = np.arange(10)
     snapshot = Snapshot([rows], 8)
-    first = snapshot.copy(0, 4)[0]
+    first = snapshot.copy(0, 4)[0][0]
     for slots in ([1, 5], [5, 9], [6, 2]):
         snapshot.before_write(np.array(slots))
         rows[slots] = -1
     assert first.tolist() == [0, 1, 2, 3]
-    assert snapshot.copy(4, 8)[0].tolist() == [4, 5, 6, 7]
+    assert snapshot.copy(4, 8)[0][0].tolist() == [4, 5, 6, 7]
+
+
+def test_a_checkpoint_taken_while_others_update_priorities_holds_one_moment(tmp_path):
+    table = Table(POINT, 2_000, sampler=prioritized(1.0))
+    keys = table.insert(points(*range(2_000)), np.ones(2_000))
+    stop = threading.Event()
+
+    def update():
+        level = 2.0
+        while not stop.is_set():
+            table.update_priorities(keys, np.full(2_000, level))  # all at once: any mixture would show
+            level += 1.0
+
+    thread = threading.Thread(target=update)
+    thread.start()
+    try:
+        saver = Checkpointer(tmp_path, {"t": table}, block_bytes=2_000)
+        for _ in range(5):
+            saver.save()
+            other = Table(POINT, 2_000, sampler=prioritized(1.0))
+            Checkpointer(tmp_path, {"t": other}).load()
+            assert len(set(other.index.priorities.tolist())) == 1
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_a_checkpoint_taken_while_others_insert_holds_one_moment(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
+import time
 from functools import cache
 
 import numpy as np
@@ -100,6 +101,7 @@ def test_a_second_run_in_the_same_directory_is_refused_naming_the_process(tmp_pa
     try:
         while not checkpoints(run):
             assert process.poll() is None
+            time.sleep(0.01)
         for args in (arguments("ppo", run, 4096), ["resume", str(run)]):
             assert main(args) == 2
             assert f"process {process.pid}" in capsys.readouterr().err
