@@ -100,7 +100,7 @@ class Checkpointer:
         *,
         also: Callable[[], Any] | None = None,
         compress: bool = False,
-        block_bytes: int = 16_000_000,
+        block_bytes: int = 8_000_000,
         guard: threading.Lock | None = None,
     ) -> None:
         self.directory = Path(directory)

@@ -208,7 +208,8 @@ class Index:
         self.sampling.ints[HEAD:] = np.tile(np.arange(self.capacity), 2)
         self.sampling.ints[0] = self.size
         if self.sampler.kind == PRIORITIZED:
-            weights, n = np.asarray(arrays["weights"], np.float64), self.extent
+            n = self.extent
+            weights = np.asarray(arrays["weights"], np.float64) if n else np.zeros(0)
             self.sampling.floats[:] = 0.0
             set_many(self.sampling.floats, self.sampling.levels, np.arange(n), weights, n, np.empty(n, np.int64))
             self.priorities[:n] = weights ** (1 / self.sampler.alpha) if self.sampler.alpha else 1.0

@@ -241,10 +241,10 @@ def play(training: Training, episodes: int, quiet: bool = True, seed: int | None
     options = training.run.options
     count = training.envs.count if isinstance(training.envs, VectorEnvs) else min(episodes, 16)
     chosen = options.seed + 1_000_000 if seed is None else seed
-    title = f"greedy evaluation on {options.env}, {episodes} episodes"
+    title = f"greedy evaluation on {options.env}"
     with (
         make(training.env, count, chosen, **options.env_options) as envs,
-        Progress(episodes, title, quiet=quiet) as bar,
+        Progress(episodes, title, unit="episodes", quiet=quiet) as bar,
     ):
         return evaluate(training.policy, envs, episodes, bar.update)
 

@@ -28,8 +28,10 @@ class Progress:
     No thread draws it: ``update`` redraws at most ten times a second, so forking while it is shown is safe.
     """
 
-    def __init__(self, total_steps: int, title: str, *, quiet: bool = False, console: Console | None = None) -> None:
-        self._total, self._title, self._quiet = max(int(total_steps), 1), title, quiet
+    def __init__(
+        self, total: int, title: str, *, unit: str = "steps", quiet: bool = False, console: Console | None = None
+    ) -> None:
+        self._total, self._title, self._unit, self._quiet = max(int(total), 1), title, unit, quiet
         self._console = console
         self._live: Live | None = None
         self._steps = 0
@@ -89,10 +91,10 @@ class Progress:
 
     def line(self) -> str:
         """The state in one plain line."""
-        parts = [f"{self._title}: {self._steps:,}/{self._total:,} steps ({self._steps / self._total:.0%})"]
+        parts = [f"{self._title}: {self._steps:,}/{self._total:,} {self._unit} ({self._steps / self._total:.0%})"]
         rate = self._rate()
         if rate > 0:
-            parts.append(f"{_number(rate)} steps/s")
+            parts.append(f"{_number(rate)} {self._unit}/s")
         if self._episode_return is not None:
             parts.append(f"return {_number(self._episode_return)}")
         parts += [f"{name} {_number(value)}" for name, value in self._losses.items()]
@@ -132,9 +134,9 @@ class Progress:
             f"{done / self._total:.0%}",
             Text(left, style="dim"),
         )
-        state = Text(f"{self._steps:,}/{self._total:,} steps", no_wrap=True, overflow="ellipsis")
+        state = Text(f"{self._steps:,}/{self._total:,} {self._unit}", no_wrap=True, overflow="ellipsis")
         if rate > 0:
-            state.append(f"   {_number(rate)} steps/s", style="cyan")
+            state.append(f"   {_number(rate)} {self._unit}/s", style="cyan")
         if self._episode_return is not None:
             state.append(f"   return {_number(self._episode_return)}", style="green")
         losses = "   ".join(f"{name} {_number(value)}" for name, value in self._losses.items())

@@ -1,0 +1,79 @@
+"""Who learns and who acts, and how often."""
+
+from __future__ import annotations
+
+import pytest
+
+from starling.core.errors import ConfigError, UnknownNameError
+from starling.experiments.config import resolve
+from starling.experiments.training import Training, choose_backends
+from tests.algorithms.cases import Case, assembled
+from tests.experiments.toys import Toy
+
+
+@pytest.mark.parametrize(
+    ("obs", "learn", "act", "expected"),
+    [
+        ("vector", "auto", "auto", ("jax", "numpy")),
+        ("image", "auto", "auto", ("torch", "torch")),
+        ("vector", "torch", "auto", ("torch", "numpy")),
+        ("vector", "auto", "jax", ("jax", "jax")),
+        ("image", "jax", "numpy", ("jax", "numpy")),
+    ],
+)
+def test_auto_lets_small_networks_act_on_numpy_and_convolutions_where_they_are_fast(obs, learn, act, expected):
+    chosen = choose_backends(assembled(Case("ppo", obs, "discrete")), learn, act)
+    assert (chosen.learn, chosen.act) == expected
+    assert "parameters" in chosen.reason
+
+
+def training(**settings):
+    return Training(resolve({"algo": "dqn", "env": "Toy", "backend": "torch", **settings}), Toy)
+
+
+def test_a_large_network_acts_where_it_learns():
+    found = training(dqn={"hidden": [512, 1024]})
+    assert (found.backends.learn, found.backends.act) == ("torch", "torch")
+    found.close()
+
+
+@pytest.mark.parametrize(("envs", "every", "updates"), [(1, 4, 1), (2, 4, 3), (4, 4, 1), (1, 1, 2)])
+def test_updates_keep_pace_with_environment_steps(envs, every, updates):
+    small = {"hidden": [4], "batch_size": 4, "learning_starts": 8, "capacity": 100}
+    run = training(dqn={**small, "envs": envs, "train_every": every, "updates": updates})
+    while run.steps < 80:
+        run.round()
+    run.close()
+    rounds = [step for step in range(every, 81, every) if step >= 8]  # none before learning starts
+    assert run.learner.version == len(rounds) * updates
+
+
+def test_the_acting_policy_has_the_newest_weights():
+    run = training(dqn={"hidden": [4], "batch_size": 4, "learning_starts": 8})
+    for _ in range(20):
+        run.round()
+    assert run.policy.version == run.learner.version > 0
+    run.close()
+
+
+def test_devices_are_chosen_by_scope_and_checked():
+    run = training(dqn={"hidden": [4]}, device_map={"q": "cpu:0"})
+    run.close()
+    with pytest.raises(ConfigError, match="gpu:7"):
+        training(device_map={"q": "gpu:7"})
+    with pytest.raises(UnknownNameError, match="policy"):
+        training(device_map={"policy": "cpu:0"})
+
+
+@pytest.mark.parametrize("algo", ["a2c", "dqn"])
+def test_envpool_environments_train_and_say_that_resuming_is_not_exact(algo, tmp_path):
+    pytest.importorskip("envpool")
+    import starling
+    from tests.experiments.commands import manifest
+
+    small = {"a2c": {"envs": 2}, "dqn": {"batch_size": 8, "learning_starts": 8}}[algo]
+    settings = {"steps": 64, "quiet": True, "eval_episodes": 3, "backend": "torch", algo: {"hidden": [4], **small}}
+    result = starling.train(algo, "envpool:CartPole-v1", out=str(tmp_path / "run"), **settings)
+    assert result.summary["eval_episodes"] == 3
+    assert manifest(tmp_path / "run")["resume_exact"] is False
+    assert "cannot be put back" in manifest(tmp_path / "run")["resume_reason"]
