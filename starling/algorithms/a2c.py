@@ -11,7 +11,7 @@ import numpy as np
 
 from starling.algorithms.base import Algorithm, check_range, one_step
 from starling.algorithms.plans import Rollouts
-from starling.algorithms.policies import clipped_to_bounds, policy_noise
+from starling.algorithms.policies import clipped_to_bounds, policy_noise, require_flat
 from starling.backends import ops
 from starling.components.base import api
 from starling.components.encoders import encoder_for
@@ -83,6 +83,7 @@ class A2C(Algorithm):
 
     @classmethod
     def compose(cls, config: A2CConfig, obs: Space, action: Space, envs: int, total_steps: int) -> A2C:
+        require_flat("a2c", action)
         torso = torso_for(config.torso, config.hidden, config.activation, init="orthogonal:1.4142135")
         end = 0.0 if config.anneal else config.learning_rate
         rate = Linear(config.learning_rate, end, max(1, total_steps // (envs * config.rollout)))

@@ -6,9 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from starling.core.spaces import Float, Leaf, Space
+from starling.core.errors import SpaceError
+from starling.core.spaces import Float, Int, Leaf, Space
 
-__all__ = ["clipped_to_bounds", "policy_noise", "scaled_to_bounds"]
+__all__ = ["clipped_to_bounds", "policy_noise", "require_flat", "scaled_to_bounds"]
+
+
+def require_flat(algo: str, space: Space) -> None:
+    """Refuse actions that are neither one choice nor a vector: policies draw no others."""
+    if isinstance(space, Leaf) and len(space.shape) != 1 and not (isinstance(space, Int) and not space.shape):
+        raise SpaceError(
+            f"{algo} needs one choice or a vector of actions; the action space is {space} of shape {space.shape}. "
+            "Wrap the environment so that its actions are a vector."
+        )
 
 
 def policy_noise(space: Space, rng: np.random.Generator, lead: tuple[int, ...]) -> np.ndarray:

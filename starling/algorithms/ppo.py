@@ -11,7 +11,7 @@ import numpy as np
 
 from starling.algorithms.base import Algorithm, check_range
 from starling.algorithms.plans import Rollouts
-from starling.algorithms.policies import clipped_to_bounds, policy_noise
+from starling.algorithms.policies import clipped_to_bounds, policy_noise, require_flat
 from starling.backends import ops
 from starling.components.base import api
 from starling.components.encoders import encoder_for
@@ -108,6 +108,7 @@ class PPO(Algorithm):
 
     @classmethod
     def compose(cls, config: PPOConfig, obs: Space, action: Space, envs: int, total_steps: int) -> PPO:
+        require_flat("ppo", action)
         torso = torso_for(config.torso, config.hidden, config.activation, init="orthogonal:1.4142135")
         batches = max(1, total_steps // (envs * config.rollout))
         steps = batches * config.epochs * (envs * config.rollout // config.minibatch)

@@ -28,6 +28,7 @@ from starling.data.selectors import Selector, prioritized
 from starling.data.sequences import EpisodeAdder, SequenceAdder, sequence_signature
 from starling.data.server import TableServer
 from starling.data.shards import ShardedSampler, ShardedWriter
+from starling.data.squeezed import SqueezedFramePool
 from starling.data.table import Table, queue, stack
 from starling.data.wire import ServerLostError
 from starling.data.writers import Writer
@@ -54,6 +55,7 @@ __all__ = [
     "ServerLostError",
     "ShardedSampler",
     "ShardedWriter",
+    "SqueezedFramePool",
     "Table",
     "TableClosedError",
     "TableServer",

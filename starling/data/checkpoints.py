@@ -27,7 +27,7 @@ import numpy as np
 from starling.core.errors import CheckpointError
 from starling.core.trees import items, nest
 from starling.data.files import read_tensors, write_bytes, write_tensors
-from starling.data.frames import FramePool
+from starling.data.pools import AnyFramePool
 from starling.data.table import Table
 
 __all__ = ["Checkpointer"]
@@ -77,10 +77,10 @@ def _table_source(name: str, table: Table) -> _Source:
     )  # fmt: skip
 
 
-def _pool_source(name: str, pool: FramePool) -> _Source:
-    describe = {"frames": pool.frames, "space": str(pool.space)}
+def _pool_source(name: str, pool: AnyFramePool) -> _Source:
+    describe = {"kind": type(pool).__name__, "frames": pool.frames, "rows": len(pool.rows), "space": str(pool.space)}
     return _Source(
-        name, ["frames"], [pool.data], pool.lock, pool.freeze, pool.thaw, pool.restore_frozen, describe,
+        name, ["frames"], [pool.rows], pool.lock, pool.freeze, pool.thaw, pool.restore_frozen, describe,
         lambda state: np.asarray(state["generation"]),
     )  # fmt: skip
 

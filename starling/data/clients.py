@@ -23,9 +23,12 @@ RETRY = 0.02  # seconds between attempts to reconnect
 
 def ask_server(address: str | Path, request: str, timeout: float = 60.0) -> dict[str, Any]:
     """Have a server do something once: ``stats`` or ``checkpoint``."""
-    with connect(Path(address), timeout) as connection:
-        send(connection, {"role": request})
-        answer, _ = receive(connection)
+    try:
+        with connect(Path(address), timeout) as connection:
+            send(connection, {"role": request})
+            answer, _ = receive(connection)
+    except OSError as error:
+        raise ServerLostError(f"no answer from a table server at {address} ({error}); is it running?") from error
     if "error" in answer:
         raise DataError(f"the server at {address} answered: {answer['error']}")
     return answer

@@ -10,17 +10,21 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from starling.data.kernels import copy_bytes, fill_zero, interleave_4x16, load_8
+from starling.data.kernels import copy_bytes, fill_zero, interleave_4x16, load_8, same_bytes
 
 __all__ = [
     "COUNT",
     "chain_all",
+    "find_frame",
     "gather_four_bytes",
     "gather_interleaved",
     "gather_whole",
+    "hash_bytes",
     "intern_frames",
+    "link_frame",
     "release_frames",
     "retain_frames",
+    "unlink_frame",
 ]
 
 COUNT = 0  # the first number of the free list is its length
@@ -29,7 +33,7 @@ SHIFT = np.uint64(29)
 
 
 @njit(cache=True, nogil=True)
-def _hash(start, width):  # type: ignore[no-untyped-def]
+def hash_bytes(start, width):  # type: ignore[no-untyped-def]
     """Sixty-four bits that depend on all bytes; four lanes, because a multiplication takes several cycles."""
     a, b, c, d = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(width)
     done = 0
@@ -56,34 +60,51 @@ def _hash(start, width):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _same(one, other, width):  # type: ignore[no-untyped-def]
-    done = 0
-    while done + 8 <= width:
-        if load_8(one + done) != load_8(other + done):
-            return False
-        done += 8
-    return done == width or load_8(one + width - 8) == load_8(other + width - 8)
+def find_frame(heads, links, hashes, value, after):  # type: ignore[no-untyped-def]
+    """The next frame with this hash behind ``after`` in its chain (−1: the first); −1 where there is none."""
+    found = np.int64(heads[np.int64(value & np.uint64(heads.size - 1))] if after < 0 else links[after])
+    while found >= 0 and hashes[found] != value:
+        found = np.int64(links[found])
+    return found
+
+
+@njit(cache=True, nogil=True)
+def link_frame(heads, links, hashes, value, frame):  # type: ignore[no-untyped-def]
+    """Put a frame into the chain of its hash."""
+    bucket = np.int64(value & np.uint64(heads.size - 1))
+    hashes[frame] = value
+    links[frame] = heads[bucket]
+    heads[bucket] = frame
+
+
+@njit(cache=True, nogil=True)
+def unlink_frame(heads, links, hashes, frame):  # type: ignore[no-untyped-def]
+    """Take a frame out of its chain."""
+    bucket = np.int64(hashes[frame] & np.uint64(heads.size - 1))
+    if heads[bucket] == frame:
+        heads[bucket] = links[frame]
+        return
+    before = heads[bucket]
+    while links[before] != frame:
+        before = links[before]
+    links[before] = links[frame]
 
 
 @njit(cache=True, nogil=True)
 def intern_frames(source, width, references, generation, free, heads, links, hashes, new, count, ids):  # type: ignore[no-untyped-def]
     """Find or store ``count`` frames that lie one after the other at ``new``; each id gains a reference."""
-    mask = np.uint64(heads.size - 1)
     for j in range(count):
         start = new + j * width
-        value = _hash(start, width)
-        bucket = np.int64(value & mask)
-        found = np.int64(heads[bucket])
-        while found >= 0 and not (hashes[found] == value and _same(source + found * width, start, width)):
-            found = np.int64(links[found])
+        value = hash_bytes(start, width)
+        found = find_frame(heads, links, hashes, value, -1)
+        while found >= 0 and not same_bytes(source + found * width, start, width):
+            found = find_frame(heads, links, hashes, value, found)
         if found < 0:
             free[COUNT] -= 1
             found = np.int64(free[1 + free[COUNT]])
             generation[found] += 1
             copy_bytes(source + found * width, start, width)
-            hashes[found] = value
-            links[found] = heads[bucket]
-            heads[bucket] = found
+            link_frame(heads, links, hashes, value, found)
         ids[j] = found
         references[found] += 1
 
@@ -92,12 +113,9 @@ def intern_frames(source, width, references, generation, free, heads, links, has
 def chain_all(references, heads, links, hashes):  # type: ignore[no-untyped-def]
     """Make the chains anew from the hashes of all frames in use."""
     heads[:] = -1
-    mask = np.uint64(heads.size - 1)
     for frame in range(references.size):
         if references[frame] > 0:
-            bucket = np.int64(hashes[frame] & mask)
-            links[frame] = heads[bucket]
-            heads[bucket] = frame
+            link_frame(heads, links, hashes, hashes[frame], frame)
 
 
 @njit(cache=True, nogil=True)
@@ -110,24 +128,15 @@ def retain_frames(references, ids):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def release_frames(references, free, heads, links, hashes, ids):  # type: ignore[no-untyped-def]
     """Drop references; a frame without any leaves its chain and becomes free."""
-    mask = np.uint64(heads.size - 1)
     for i in range(ids.size):
         frame = ids[i]
         if frame < 0:
             continue
         references[frame] -= 1
-        if references[frame] > 0:
-            continue
-        bucket = np.int64(hashes[frame] & mask)
-        if heads[bucket] == frame:
-            heads[bucket] = links[frame]
-        else:
-            before = heads[bucket]
-            while links[before] != frame:
-                before = links[before]
-            links[before] = links[frame]
-        free[1 + free[COUNT]] = frame
-        free[COUNT] += 1
+        if references[frame] == 0:
+            unlink_frame(heads, links, hashes, frame)
+            free[1 + free[COUNT]] = frame
+            free[COUNT] += 1
 
 
 @njit(cache=True, nogil=True)

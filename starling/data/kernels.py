@@ -23,10 +23,14 @@ __all__ = [
     "copy_bytes",
     "count_at_most",
     "fence",
+    "fill_bytes",
     "fill_zero",
     "gather_rows",
     "interleave_4x16",
+    "load_1",
     "load_8",
+    "same_bytes",
+    "store_1",
 ]
 
 SOURCE, STRIDE, WIDTH, TARGET = range(4)
@@ -58,6 +62,41 @@ def fill_zero(typing_context: Any, target: Any, count: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
         cgutils.memset(builder, pointer, args[1], 0)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def fill_bytes(typing_context: Any, target: Any, value: Any, count: Any) -> Any:
+    """memset at an address given as an integer."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+        cgutils.memset(builder, pointer, args[2], builder.trunc(args[1], ir.IntType(8)))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def load_1(typing_context: Any, source: Any) -> Any:
+    """The byte at an address as a number from 0 to 255."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = builder.load(builder.inttoptr(args[0], ir.IntType(8).as_pointer()))
+        return builder.zext(byte, ir.IntType(64))
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def store_1(typing_context: Any, target: Any, value: Any) -> Any:
+    """Write a number from 0 to 255 as the byte at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+        builder.store(builder.trunc(args[1], ir.IntType(8)), pointer)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
@@ -145,6 +184,17 @@ def _fence(typing_context: Any) -> Any:
 def fence():  # type: ignore[no-untyped-def]
     """All that this thread wrote before is seen by others before anything it writes or reads hereafter."""
     _fence()
+
+
+@njit(cache=True, nogil=True)
+def same_bytes(one, other, width):  # type: ignore[no-untyped-def]
+    """Whether ``width`` bytes, at least eight, are equal at two addresses."""
+    done = 0
+    while done + 8 <= width:
+        if load_8(one + done) != load_8(other + done):
+            return False
+        done += 8
+    return done == width or load_8(one + width - 8) == load_8(other + width - 8)
 
 
 @njit(cache=True, nogil=True, inline="always")

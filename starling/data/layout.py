@@ -18,7 +18,7 @@ from starling.core.errors import ConfigError, DataError, UnknownNameError
 from starling.core.spaces import Dict, Leaf, Space
 
 if TYPE_CHECKING:
-    from starling.data.frames import FramePool
+    from starling.data.pools import AnyFramePool
 
 __all__ = [
     "Columns",
@@ -122,7 +122,7 @@ class Columns:
         self,
         signature: Dict,
         capacity: int,
-        shared: Mapping[str, FramePool] | None = None,
+        shared: Mapping[str, AnyFramePool] | None = None,
         directory: Path | None = None,
     ) -> None:
         self.signature, self.capacity, self.directory = signature, capacity, directory

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from starling.core.errors import ConfigError, MissingExtraError
+from starling.core.errors import ConfigError
 from starling.data.layout import human_bytes
 
 __all__ = ["Field", "Segment"]
@@ -30,9 +30,10 @@ TEXT = 512
 def _open_unnamed() -> int:
     """A descriptor of a file in memory that has no name."""
     if os.name != "posix":
-        raise MissingExtraError("a POSIX system (shared memory between processes)", "none")
-    if "memfd_create" in dir(os):
-        return os.memfd_create("starling", os.MFD_CLOEXEC)
+        raise ConfigError(f"tables across processes need a POSIX system, this is {os.name}; keep the table in-process.")
+    create = getattr(os, "memfd_create", None)
+    if create is not None:
+        return int(create("starling"))  # closed on exec by default
     directory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     descriptor, path = tempfile.mkstemp(dir=directory)
     os.unlink(path)

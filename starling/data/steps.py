@@ -10,8 +10,8 @@ import numpy as np
 
 from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Dict, Int, Leaf, Space
-from starling.data.frames import FramePool
 from starling.data.layout import flatten_items, rebuild
+from starling.data.pools import AnyFramePool
 
 __all__ = [
     "ORIGIN",
@@ -38,7 +38,7 @@ class Sink(Protocol):
     signature: Dict
 
     @property
-    def shared(self) -> Mapping[str, FramePool]: ...
+    def shared(self) -> Mapping[str, AnyFramePool]: ...
 
     def insert_leaves(self, leaves: Leaves, n: int, priorities: Any = None, timeout: float | None = None) -> Any: ...
 
@@ -50,7 +50,7 @@ class Inputs:
     has frame numbers in its place.
     """
 
-    def __init__(self, spaces: Mapping[str, Space], num_envs: int, pools: Mapping[str, FramePool]) -> None:
+    def __init__(self, spaces: Mapping[str, Space], num_envs: int, pools: Mapping[str, AnyFramePool]) -> None:
         self.spaces = dict(spaces)
         self._expected = {
             name: [((num_envs, *leaf.shape), leaf.numpy_dtype) for _, leaf in space.items()]
@@ -102,7 +102,7 @@ class SharedObservations:
     That is how long an unfinished item may refer to a frame before a table does.
     """
 
-    def __init__(self, pools: list[FramePool | None], window: int) -> None:
+    def __init__(self, pools: list[AnyFramePool | None], window: int) -> None:
         self.pools = pools
         self._held: deque[list[np.ndarray]] = deque()
         self._window = window

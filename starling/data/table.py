@@ -17,18 +17,19 @@ from typing import Any
 import numpy as np
 
 from starling.core.errors import ConfigError, DataError
-from starling.core.random import generator_state, restore_generator, stream
+from starling.core.random import stream
 from starling.core.spaces import Dict
 from starling.data import table_kernels as kernels
-from starling.data.frames import FramePool
 from starling.data.gate import Gate
 from starling.data.index import Index
 from starling.data.kernels import gather_rows
 from starling.data.layout import Columns, refuse_if_too_large
 from starling.data.limiters import Limiter, MinSize, Queue
+from starling.data.pools import AnyFramePool
 from starling.data.sample import Beta, Sample, make_sample
 from starling.data.selectors import LARGEST_WEIGHT, PRIORITIZED, Selector, as_selector
 from starling.data.snapshots import Snapshot
+from starling.data.table_state import numbers_of, restore_numbers, restore_table, state_of
 
 __all__ = ["Table", "queue", "stack"]
 
@@ -54,7 +55,7 @@ class Table:
         limiter: Limiter | None = None,
         max_times_sampled: int = 0,
         beta: float | Beta = 1.0,
-        shared: Mapping[str, FramePool] | None = None,
+        shared: Mapping[str, AnyFramePool] | None = None,
         seed: int = 0,
         name: str = "table",
         directory: Path | None = None,
@@ -83,9 +84,9 @@ class Table:
             self.columns.keys, self.columns.priorities, self.sampler, self.remover, max_times_sampled, not self.shared
         )
         self.gate = Gate(name, self.capacity, limiter or MinSize(1), self.index.draws_left)
-        self._rng = stream(seed, "table", name)
-        self._largest_priority = 1.0
-        self._ignored_updates = 0
+        self.rng = stream(seed, "table", name)
+        self.largest_priority = 1.0  # of all seen so far; new items without one get it
+        self.ignored_updates = 0
         self._snapshot: Snapshot | None = None
         self._buffers: dict[int, list[Sample]] = {}
         self._turn = 0
@@ -149,10 +150,10 @@ class Table:
         with gate.lock:
             if not force:
                 gate.enter_insert(n, timeout)
-            new: np.ndarray | float = self._largest_priority
+            new: np.ndarray | float = self.largest_priority
             if given is not None and n:
                 new = given
-                self._largest_priority = max(self._largest_priority, largest)
+                self.largest_priority = max(self.largest_priority, largest)
             if self.index.ring:
                 keys = self._insert_run(leaves, gate.counts.inserts, n, new)
             else:
@@ -183,7 +184,7 @@ class Table:
         return self.index.keys[start : start + n].copy()
 
     def _insert_anywhere(self, leaves: list[np.ndarray], n: int, new: np.ndarray | float) -> np.ndarray:
-        slots, evicted = self.index.claim(n, new, self._rng)
+        slots, evicted = self.index.claim(n, new, self.rng)
         if self.shared:
             self.columns.retain(leaves)
             self.columns.release_rows(slots[evicted])
@@ -218,7 +219,7 @@ class Table:
 
     def _draw(self, out: Sample, n: int, beta: float | None) -> None:
         counts = self.gate.counts
-        removed = self.index.draw(out, n, self._rng)
+        removed = self.index.draw(out, n, self.rng)
         gather_rows(out.plan, out.slots, n)
         for i, pool in self.columns.pools.items():
             pool.gather(self.columns.arrays[i], out.slots, out.leaves[i])
@@ -255,8 +256,8 @@ class Table:
             if self._snapshot is not None:
                 self._snapshot.before_write(np.unique(keys % self.capacity))
             found = self.index.update(keys, checked)
-            self._ignored_updates += keys.size - found
-            self._largest_priority = max(self._largest_priority, largest)
+            self.ignored_updates += keys.size - found
+            self.largest_priority = max(self.largest_priority, largest)
         return found
 
     def remove(self, keys: Any) -> int:
@@ -278,7 +279,7 @@ class Table:
             if not self.index.size:
                 return False
             self.index.leave_ring(self.gate.counts.inserts)
-            self.columns.release_rows(np.array([self.index.evict(self._rng)]))
+            self.columns.release_rows(np.array([self.index.evict(self.rng)]))
             self.gate.counts.size = self.index.size
             return True
 
@@ -294,11 +295,6 @@ class Table:
                 f"{self.priority_limit:.3g}."
             )
         return array, largest
-
-    @property
-    def largest_priority(self) -> float:
-        """The largest priority seen so far, which new items without one get."""
-        return self._largest_priority
 
     def can_insert(self, n: int = 1) -> bool:
         """Whether an insert of ``n`` items would go through at once."""
@@ -327,30 +323,9 @@ class Table:
             "inserts": self.inserts,
             "samples": self.samples,
             "evicted": self.index.evicted,
-            "ignored_updates": self._ignored_updates,
+            "ignored_updates": self.ignored_updates,
             "blocked_inserts": self.gate.blocked_inserts,
             "blocked_samples": self.gate.blocked_samples,
-        }
-
-    def counters(self) -> dict[str, int]:
-        """The numbers among the state."""
-        counts = self.gate.counts
-        return {
-            **self.index.numbers(),
-            "capacity": self.capacity,
-            "inserts": counts.inserts,
-            "samples": counts.samples,
-            "largest_insert": counts.largest_insert,
-            "largest_sample": counts.largest_sample,
-            "ignored_updates": self._ignored_updates,
-        }
-
-    def _numbers_state(self) -> dict[str, Any]:
-        generator = generator_state(self._rng)
-        return {
-            "counters": self.counters(),
-            "largest_priority": self._largest_priority,
-            "generator": {**generator, "position": np.array(generator["position"], np.int64)},
         }
 
     def freeze(self) -> tuple[dict[str, Any], Snapshot]:
@@ -360,67 +335,31 @@ class Table:
         """
         index, extras = self.index.compact()
         self._snapshot = Snapshot(self.columns.arrays, self.index.extent, extras)
-        return {**self._numbers_state(), "index": index}, self._snapshot
+        return {**numbers_of(self), "index": index}, self._snapshot
 
     def thaw(self) -> None:
         self._snapshot = None
 
     def state(self) -> dict[str, Any]:
         """Everything that determines the table's further behaviour, as a tree of arrays and numbers (copies)."""
-        with self.gate.lock:
-            used = slice(0, self.index.extent)
-            columns = {p: a[used].copy() for p, a in zip(self.columns.paths, self.columns.arrays)}
-            pools = {path: pool.state() for path, pool in self.distinct_pools().items()}
-            index = {name: array.copy() for name, array in self.index.arrays().items()}
-            return {**self._numbers_state(), "index": index, "columns": columns, "pools": pools}
+        return state_of(self)
 
-    def distinct_pools(self) -> dict[str, FramePool]:
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from ``state()`` of a table with the same signature, capacity and selectors."""
+        restore_table(self, state)
+
+    def distinct_pools(self) -> dict[str, AnyFramePool]:
         """Each pool once, under the first of its leaves."""
         distinct: dict[int, str] = {}
         for path, pool in sorted(self.shared.items()):
             distinct.setdefault(id(pool), path)
         return {path: self.shared[path] for path in distinct.values()}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from ``state()`` of a table with the same signature, capacity and selectors."""
-        counters = {k: int(v) for k, v in state["counters"].items()}
-        if counters["capacity"] != self.capacity:
-            raise DataError(f"the state is of a table of {counters['capacity']} items, this one holds {self.capacity}.")
-        columns = {path: np.asarray(array) for path, array in state["columns"].items()}
-        if set(columns) != set(self.columns.paths):
-            raise DataError(f"the state has the leaves {sorted(columns)}, the table {sorted(self.columns.paths)}.")
-        self.columns.check_stored([columns[path] for path in self.columns.paths])
-        index = {name: np.asarray(array) for name, array in state["index"].items()}
-        for name, array in self.index.arrays().items():
-            if name not in index or index[name].shape != array.shape:
-                shape = list(index[name].shape) if name in index else "nothing"
-                raise DataError(
-                    f"{name} of the state has shape {shape}, this table {list(array.shape)}; was that table sampled by "
-                    f"{self.sampler.name!r} and its items removed by {self.remover.name!r}?"
-                )
-        with self.gate.lock:
-            for path, column in zip(self.columns.paths, self.columns.arrays):
-                column[: counters["extent"]] = columns[path]
-            for path, pool in self.distinct_pools().items():
-                pool.restore(state["pools"][path])
-            self.index.restore(index, counters)
-            self._restore_numbers(state, counters)
-
     def restore_frozen(self, state: Mapping[str, Any]) -> None:
         """Continue from the first result of ``freeze``, the contents being there; the lock is held by the caller."""
         counters = {k: int(v) for k, v in state["counters"].items()}
         self.index.restore_compact(state["index"], counters, counters["inserts"])
-        self._restore_numbers(state, counters)
-
-    def _restore_numbers(self, state: Mapping[str, Any], counters: Mapping[str, int]) -> None:
-        counts = self.gate.counts
-        counts.size, counts.inserts, counts.samples = counters["size"], counters["inserts"], counters["samples"]
-        counts.largest_insert, counts.largest_sample = counters["largest_insert"], counters["largest_sample"]
-        self._ignored_updates = counters["ignored_updates"]
-        self._largest_priority = float(state["largest_priority"])
-        restore_generator(self._rng, state["generator"])
-        self.gate.inserted()
-        self.gate.drawn()
+        restore_numbers(self, state, counters)
 
 
 def queue(signature: Dict, capacity: int, **options: Any) -> Table:

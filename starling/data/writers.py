@@ -19,9 +19,9 @@ import numpy as np
 from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Dict
 from starling.data.clients import Client
-from starling.data.frames import FramePool
 from starling.data.kernels import fence
 from starling.data.layout import Columns
+from starling.data.pools import AnyFramePool
 from starling.data.protocol import CONSUMER_WAITS, HEAD, PRIORITY, TAIL, describe, writer_fields
 from starling.data.wire import ServerLostError
 
@@ -32,10 +32,10 @@ class Writer:
     """Inserts items into a server's table, each exactly once.
 
     Items are numbered; ``slots`` of them may be under way before ``insert`` waits. A writer that comes back under the
-    same ``actor`` goes on with the number behind the last that the server accepted.
+    same ``actor`` goes on with the number behind the last that the server accepted. For one thread.
     """
 
-    shared: Mapping[str, FramePool] = {}
+    shared: Mapping[str, AnyFramePool] = {}
 
     def __init__(
         self,

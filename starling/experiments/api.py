@@ -15,17 +15,20 @@ from starling.experiments.running import resume as resume_run
 __all__ = ["evaluate", "resume", "train"]
 
 
-def train(algo: str = "ppo", env: EnvLike = "CartPole-v1", config: str | Path | None = None, **settings: Any) -> Result:
+def train(
+    algo: str | None = None, env: EnvLike | None = None, config: str | Path | None = None, **settings: Any
+) -> Result:
     """Train ``algo`` on ``env`` and return the run's summary and directory.
 
         result = starling.train("ppo", "CartPole-v1", steps=50_000, seed=1, ppo={"learning_rate": 1e-3})
         print(result.final_return, result.directory)
 
     ``env`` is a Gymnasium id, a constructor or a VectorEnv. ``config`` names a YAML file; ``settings`` are those of
-    the command line, the algorithm's own as a mapping under its name.
+    the command line, the algorithm's own as a mapping under its name. What neither says is ppo on CartPole-v1.
     """
-    name = name_of(env)
-    return start(resolve({"algo": algo, "env": name, **settings}, config=config), None if env == name else env)
+    given = {"algo": algo, "env": None if env is None else name_of(env)}
+    run = resolve({key: value for key, value in given.items() if value is not None}, settings, config=config)
+    return start(run, None if isinstance(env, str) else env)
 
 
 def resume(run: str | Path, env: EnvLike | None = None, quiet: bool = False) -> Result:

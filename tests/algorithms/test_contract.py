@@ -14,7 +14,7 @@ from starling.backends import get_backend
 from starling.components.assembly import assemble
 from starling.components.build import build
 from starling.core.errors import SpaceError
-from starling.core.spaces import Float
+from starling.core.spaces import Bool, Float, Int
 from starling.core.trees import items, leaves, map_leaves
 from tests.algorithms.cases import (
     ACTIONS,
@@ -197,6 +197,14 @@ def test_an_action_space_that_does_not_fit_is_refused_naming_what_does(algo):
             continue
         with pytest.raises(SpaceError, match=r"(?i)action.* try (ppo|dqn|sac|a2c)"):
             cls.compose(cls.Config(), OBSERVATIONS["vector"], action, 1, 100)
+
+
+@pytest.mark.parametrize("algo", ["a2c", "ppo"])
+def test_actions_that_are_no_vector_are_refused_with_the_remedy(algo):
+    cls = ALGORITHMS[algo]
+    for action in (Float((2, 3), -1.0, 1.0), Float((), -1.0, 1.0), Int((2, 2), high=3), Bool(())):
+        with pytest.raises(SpaceError, match="Wrap the environment so that its actions are a vector"):
+            cls.compose(cls.Config(), OBSERVATIONS["vector"], action, 8, 100)
 
 
 def test_sac_refuses_actions_without_bounds():

@@ -7,11 +7,11 @@ import pytest
 
 from starling.core.errors import CheckpointError
 from starling.core.spaces import Dict, Int
-from starling.data import Checkpointer, FramePool, NStepAdder, Table, prioritized, transition_signature
+from starling.data import Checkpointer, NStepAdder, Table, prioritized, transition_signature
 from starling.data.snapshots import Snapshot
 
 from .helpers import POINT, points
-from .test_frames import Stacks, images
+from .test_frames import KINDS, Stacks, images, make_pool
 
 
 def make(seed=0, **options):
@@ -150,11 +150,12 @@ def test_a_further_tree_is_saved_with_the_tables(tmp_path):
     assert loaded["seen"].tolist() == [[1, 2]]
 
 
-def test_shared_frames_are_saved_once_and_continue(tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_shared_frames_are_saved_once_and_continue(tmp_path, kind):
     signature = transition_signature(images((4, 5, 3)), Int(()))
 
     def build():
-        pool = FramePool(images((4, 5, 3)), 90, -1)
+        pool = make_pool(kind, images((4, 5, 3)), 90, -1)
         shared = {"obs": pool, "next_obs": pool}
         tables = {
             name: Table(signature, 40, sampler=name, shared=shared, seed=1) for name in ("uniform", "prioritized")

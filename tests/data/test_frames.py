@@ -7,7 +7,19 @@ from hypothesis import strategies as st
 
 from starling.core.errors import ConfigError, DataError, UnknownNameError
 from starling.core.spaces import Dict, Int
-from starling.data import FramePool, NStepAdder, SequenceAdder, Table, sequence_signature, transition_signature
+from starling.data import (
+    FramePool,
+    NStepAdder,
+    SequenceAdder,
+    SqueezedFramePool,
+    Table,
+    sequence_signature,
+    transition_signature,
+)
+from starling.data.kernels import address
+from starling.data.squeezed import squeeze, unsqueeze
+
+KINDS = [FramePool, SqueezedFramePool]
 
 
 def images(shape):
@@ -58,10 +70,14 @@ class Stacks:
         }
 
 
-def tables_for(signature_of, axis, capacity, frames, leaves, depth=3, **options):
+def make_pool(kind, space, frames, axis):
+    return kind(space, frames, axis, nbytes=256 * frames) if kind is SqueezedFramePool else kind(space, frames, axis)
+
+
+def tables_for(signature_of, axis, capacity, frames, leaves, kind=FramePool, depth=3, **options):
     shape = (4, 5, depth) if axis == -1 else (depth, 4, 5)
     signature = signature_of(images(shape), Int(()))
-    pool = FramePool(images(shape), frames, axis)
+    pool = make_pool(kind, images(shape), frames, axis)
     plain = Table(signature, capacity, sampler="fifo", max_times_sampled=1, **options)
     shared = Table(
         signature, capacity, sampler="fifo", max_times_sampled=1, shared=dict.fromkeys(leaves, pool), **options
@@ -85,9 +101,10 @@ def assert_same_contents(plain, shared):
     st.integers(1, 3),
     st.floats(0, 0.4),
     st.booleans(),
+    st.sampled_from(KINDS),
 )
-def test_shared_transitions_equal_plain_ones_and_all_frames_are_given_back(seed, axis, num_envs, n, end, same):
-    plain, shared, pool = tables_for(transition_signature, axis, 50, 200, ["obs", "next_obs"])
+def test_shared_transitions_equal_plain_ones_and_all_frames_are_given_back(seed, axis, num_envs, n, end, same, kind):
+    plain, shared, pool = tables_for(transition_signature, axis, 50, 200, ["obs", "next_obs"], kind)
     env = Stacks(seed, num_envs, axis, end, same_first=same)
     adders = [NStepAdder(table, num_envs, n) for table in (plain, shared)]
     for _ in range(40):
@@ -100,12 +117,12 @@ def test_shared_transitions_equal_plain_ones_and_all_frames_are_given_back(seed,
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 2**32), st.integers(1, 3), st.integers(0, 2), st.floats(0, 0.4))
-def test_shared_sequences_equal_plain_ones(seed, num_envs, overlap, end):
+@given(st.integers(0, 2**32), st.integers(1, 3), st.integers(0, 2), st.floats(0, 0.4), st.sampled_from(KINDS))
+def test_shared_sequences_equal_plain_ones(seed, num_envs, overlap, end, kind):
     def signature_of(obs, action):
         return sequence_signature(obs, action, 4)
 
-    plain, shared, _ = tables_for(signature_of, -1, 50, 200, ["obs"])
+    plain, shared, _ = tables_for(signature_of, -1, 50, 200, ["obs"], kind)
     env = Stacks(seed, num_envs, -1, end)
     adders = [SequenceAdder(table, num_envs, overlap=overlap) for table in (plain, shared)]
     for _ in range(30):
@@ -134,8 +151,9 @@ def test_a_step_costs_one_frame_and_an_episode_one_more():
     assert pool.in_use == env.made  # resets repeat their first frame: stored once as well
 
 
-def test_a_full_pool_removes_the_oldest_items():
-    plain, shared, pool = tables_for(transition_signature, 0, 1000, 60, ["obs", "next_obs"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_full_pool_removes_the_oldest_items(kind):
+    plain, shared, pool = tables_for(transition_signature, 0, 1000, 60, ["obs", "next_obs"], kind)
     env = Stacks(1, 1, 0, 0.1)
     adders = [NStepAdder(table, 1, 1) for table in (plain, shared)]
     for _ in range(300):
@@ -179,9 +197,10 @@ def test_raw_items_can_be_inserted_and_share_frames_within_themselves():
     np.testing.assert_array_equal(table.sample(1).data["next_obs"], step["next_obs"])
 
 
-def test_a_restored_table_and_adder_continue_exactly():
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_restored_table_and_adder_continue_exactly(kind):
     def make():
-        _, shared, pool = tables_for(transition_signature, -1, 30, 60, ["obs", "next_obs"])
+        _, shared, pool = tables_for(transition_signature, -1, 30, 60, ["obs", "next_obs"], kind)
         return shared, pool, NStepAdder(shared, 2, 2)
 
     env = Stacks(4, 2, -1, 0.1)
@@ -197,6 +216,35 @@ def test_a_restored_table_and_adder_continue_exactly():
         adder_b.add(**step)
     assert_same_contents(a, b)
     assert pool_a.in_use == pool_b.in_use
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 255), st.sampled_from([1, 1, 2, 3, 4, 127, 128, 129, 130, 131, 300])), min_size=1)
+)
+def test_squeezed_bytes_come_back_and_never_grow(runs):
+    plain = np.concatenate([np.full(n, value, np.uint8) for value, n in runs] + [np.zeros(8, np.uint8)])
+    packed, again = np.full(plain.size + 8, 170, np.uint8), np.empty_like(plain)
+    length = squeeze(address(plain), plain.size, address(packed))
+    assert length <= plain.size
+    assert (packed[plain.size :] == 170).all()  # nothing was written behind the end
+    unsqueeze(address(packed), length, plain.size, address(again))
+    np.testing.assert_array_equal(again, plain)
+
+
+def test_screens_with_long_runs_take_a_fraction_of_their_bytes():
+    obs = images((84, 84, 4))
+    pool = SqueezedFramePool(obs, 100, -1, nbytes=200_000)
+    table = Table(Dict(obs=obs), 20, sampler="fifo", max_times_sampled=1, shared={"obs": pool})
+    screens = np.full((20, 84, 84, 4), 87, np.uint8)
+    for i in range(20):
+        for j in range(4):
+            screens[i, 10 + i : 14 + i, 20 + j : 30 + j, j] = 236  # a paddle that moves
+    table.insert({"obs": screens})
+    assert pool.bytes_in_use < 0.1 * pool.in_use * 84 * 84
+    np.testing.assert_array_equal(table.sample(20).data["obs"], screens)
+    with pytest.raises(ConfigError, match="two stacks"):
+        SqueezedFramePool(obs, 100, -1, nbytes=1000)
 
 
 def test_a_million_steps_of_atari_fit_into_seven_and_a_half_gigabytes():

@@ -6,6 +6,7 @@ import pytest
 
 from starling.core.errors import ConfigError, DataError, UnknownNameError
 from starling.core.spaces import Dict, Float, Int, Tuple
+from starling.core.trees import items, nest
 from starling.data import Beta, MinSize, Queue, RateLimitTimeout, Table, TableClosedError, prioritized
 
 from .helpers import POINT, points
@@ -187,6 +188,15 @@ def test_a_restored_table_continues_exactly(sampler, max_times):
             t.insert(points(100 + i, 200 + i))
             t.update_priorities(a.keys, a.data["n"] / 7.0)
     assert table.stats() == other.stats()
+
+
+def test_a_state_may_be_flattened_and_nested_again_on_its_way():
+    signature = Dict(obs=Dict(a=Float((2,)), b=Int(())), reward=Float(()))
+    table, other = Table(signature, 4, sampler="fifo"), Table(signature, 4, sampler="fifo")
+    table.insert(signature.ranked(batch=True).sample(np.random.default_rng(0), (3,)))
+    flat = {path: np.asarray(leaf) for path, leaf in items(table.state())}
+    other.restore(nest(flat))
+    np.testing.assert_array_equal(table.sample(1).data["obs"]["a"], other.sample(1).data["obs"]["a"])
 
 
 def test_a_state_of_another_table_is_refused_and_changes_nothing():

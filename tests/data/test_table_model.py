@@ -1,5 +1,7 @@
 """A table against a plain model of it: insert, sample, update, remove, save, restore, in any order."""
 
+import tempfile
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from scipy import stats
 
-from starling.data import Table, prioritized
+from starling.data import Checkpointer, Table, prioritized
 
 from .helpers import POINT, points
 
@@ -146,6 +148,14 @@ class TableMachine(RuleBasedStateMachine):
             self.old_keys.append(key)
 
     @rule()
+    def save_and_load_from_disk(self):
+        other = Table(POINT, self.model.capacity, **{**self.options, "seed": 999})
+        with tempfile.TemporaryDirectory() as directory:
+            Checkpointer(directory, {"t": self.table}, block_bytes=60).save()
+            Checkpointer(directory, {"t": other}).load()
+        self.table = other
+
+    @rule()
     def move_into_another_table(self):
         other = Table(POINT, self.model.capacity, **{**self.options, "seed": 999})
         other.restore(self.table.state())
@@ -157,10 +167,10 @@ class TableMachine(RuleBasedStateMachine):
         assert len(self.table) == len(self.model.items)
         index = self.table.index
         for key, (_, priority, _) in self.model.items.items():
-            assert index.priorities[index.slot_of(key)] == priority
+            assert index.priorities[index.slot_of(key)] == pytest.approx(priority, rel=1e-12)
 
 
-TableMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TableMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestTableAgainstItsModel = TableMachine.TestCase
 
 

@@ -223,7 +223,7 @@ def test_unknown_algorithms_and_settings_are_refused():
         starling.Agent.build("dqm", OBS, ACTIONS)
     with pytest.raises(UnknownNameError, match="Did you mean 'learning_rate'"):
         starling.Agent.build("dqn", OBS, ACTIONS, learning_rte=1)
-    with pytest.raises(SpaceError, match="(?i)try ppo"):
+    with pytest.raises(SpaceError, match="one of several actions"):
         starling.Agent.build("dqn", OBS, Float((1,), -1, 1))
 
 

@@ -64,6 +64,16 @@ def test_a_vectorised_environment_trains_and_is_evaluated_with_as_many(tmp_path)
         starling.train("a2c", construct, a2c={**TINY, "envs": 3}, **QUIET)
 
 
+def test_a_configuration_file_names_algorithm_and_environment_unless_the_call_does(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("algo: a2c\nenv: Acrobot-v1\nsteps: 16\na2c: {hidden: [4], envs: 2, rollout: 8}\n")
+    settings = {"backend": "torch", "eval_episodes": 0, "quiet": True}
+    of_file = starling.train(config=file, out=str(tmp_path / "one"), **settings)
+    assert (of_file.summary["algorithm"], of_file.summary["env"]) == ("a2c", "Acrobot-v1")
+    of_call = starling.train(env=Toy, config=file, out=str(tmp_path / "two"), **settings)
+    assert (of_call.summary["algorithm"], of_call.summary["env"]) == ("a2c", "Toy")
+
+
 def test_an_episode_limit_reaches_the_environment(tmp_path):
     options = {"max_episode_steps": 3}
     result = starling.train("a2c", Toy, steps=16, out=str(tmp_path / "r"), env_options=options, a2c=TINY, **QUIET)
@@ -110,7 +120,7 @@ def test_ctrl_c_during_the_evaluation_leaves_a_run_that_resumes(tmp_path, monkey
     assert [row["env_steps"] for row in metrics(tmp_path / "run")] == [32]
 
 
-def test_an_interrupted_run_resumes_from_python(tmp_path):
+def test_an_interrupted_run_resumes_from_its_newest_whole_checkpoint(tmp_path):
     class Wheel(Toy):
         broken = True
 
@@ -123,7 +133,12 @@ def test_an_interrupted_run_resumes_from_python(tmp_path):
     with pytest.raises(EnvError, match="loose"):
         starling.train("a2c", Wheel, out=str(tmp_path / "run"), checkpoint_every=1, **settings)
     Wheel.broken = False
+    newest = max((tmp_path / "run" / "checkpoints").iterdir())
+    (newest / "manifest.json").write_text("{")
     result = starling.resume(tmp_path / "run", env=Wheel, quiet=True)
     whole = starling.train("a2c", Wheel, out=str(tmp_path / "whole"), **settings)
     assert result.summary["status"] == "finished"
+    (note,) = result.notes
+    assert "passed over a newer checkpoint" in note
+    assert newest.name in note
     assert result.summary["parameter_hash"] == whole.summary["parameter_hash"]

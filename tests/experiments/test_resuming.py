@@ -33,7 +33,7 @@ FEW = {
     "ppo": {"envs": 2, "rollout": 8, "minibatch": 8, "epochs": 2},
     "sac": {"batch_size": 16, "learning_starts": 16},
 }
-STEPS = {"a2c": 4096, "dqn": 3072, "ppo": 4096, "sac": 2048}  # long enough to be killed on the way
+STEPS = {"a2c": 8192, "dqn": 3072, "ppo": 8192, "sac": 2048}  # long enough to be killed on the way
 OFTEN = ["--checkpoint-every", "256", "--log-every", "256"]
 
 
@@ -80,19 +80,19 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(algo, uninterrupte
 def test_ctrl_c_stops_after_a_checkpoint_and_resume_goes_on_to_the_same_end(uninterrupted, tmp_path, capsys):
     cut = tmp_path / "cut"
     whole = uninterrupted("ppo")
-    process = launch(arguments("ppo", cut, 4096, *OFTEN))
+    process = launch(arguments("ppo", cut, STEPS["ppo"], *OFTEN))
     stop_at(process, cut, 1000, signal.SIGINT)
     code, out, err = finish(process)
     assert code == 130
     assert "Traceback" not in err
     assert f"starling resume {cut}" in out
     assert summary(cut)["status"] == "interrupted"
-    assert checkpoints(cut)[-1] == summary(cut)["env_steps"] < 4096
+    assert checkpoints(cut)[-1] == summary(cut)["env_steps"] < STEPS["ppo"]
     capsys.readouterr()
     assert main(["resume", str(cut), "--quiet"]) == 0
     assert "finished" in summary(cut)["status"]
     assert summary(cut)["parameter_hash"] == summary(whole)["parameter_hash"]
-    assert_one_history(cut, 4096)
+    assert_one_history(cut, STEPS["ppo"])
 
 
 def test_a_second_run_in_the_same_directory_is_refused_naming_the_process(tmp_path, capsys):

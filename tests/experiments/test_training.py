@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from starling.core.errors import ConfigError, UnknownNameError
+from starling.core.errors import ConfigError
 from starling.experiments.config import resolve
 from starling.experiments.training import Training, choose_backends
 from tests.algorithms.cases import Case, assembled
@@ -61,7 +61,7 @@ def test_devices_are_chosen_by_scope_and_checked():
     run.close()
     with pytest.raises(ConfigError, match="gpu:7"):
         training(device_map={"q": "gpu:7"})
-    with pytest.raises(UnknownNameError, match="policy"):
+    with pytest.raises(ConfigError, match="policy"):
         training(device_map={"policy": "cpu:0"})
 
 

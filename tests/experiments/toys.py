@@ -95,16 +95,6 @@ class Chance(Toy):
         return np.array([self.t, random.SystemRandom().random()], np.float32)
 
 
-class Slow(Toy):
-    """Takes its time: for tests that must come in between."""
-
-    def step(self, action: Any) -> Any:
-        import time
-
-        time.sleep(0.002)
-        return super().step(action)
-
-
 class Faulty(Toy):
     """Goes wrong at step ``at`` of an episode whose number is ``episode`` or later."""
 
@@ -127,7 +117,7 @@ class Faulty(Toy):
         return obs, reward, over, cut, info
 
 
-for cls in (Toy, Bandit, Slope, Cut, Over, Lengths, Chance, Slow, Faulty):
+for cls in (Toy, Bandit, Slope, Cut, Over, Lengths, Chance, Faulty):
     gym.register(f"{cls.__name__}-v0", cls)
 for fault in ("raises", "nan", "shape", "dtype"):
     gym.register(f"Faulty-{fault}-v0", Faulty, kwargs={"fault": fault})

@@ -61,6 +61,25 @@ def test_the_reward_at_a_termination_stands_alone():
     assert np.flatnonzero(batch["discount"][:, 0] == 0).tolist() == [4, 9]
 
 
+def test_a_termination_stands_alone_beside_a_cut_and_when_both_come_at_once():
+    kinds = iter([(False, True), (True, False), (True, True)])
+
+    class Mixed(Cut):
+        def __init__(self):
+            super().__init__()
+            self.flags = next(kinds)
+
+        def step(self, action):
+            obs, reward, _, over, info = super().step(action)
+            return obs, reward, over and self.flags[0], over and self.flags[1], info
+
+    collector = rollouts(Mixed, 5, count=3)
+    batch = collector.collect()
+    value = float(collector.policy.values(np.ones((1, 2), np.float32))[0])
+    np.testing.assert_allclose(batch["reward"][4], [1 + GAMMA * value, 1, 1], rtol=1e-6)
+    np.testing.assert_array_equal(batch["discount"][4], [0, 0, 0])
+
+
 def test_the_final_observation_counts_and_not_the_one_after_the_reset():
     class Far(Cut):
         def observe(self):
