@@ -86,10 +86,10 @@ def main() -> None:
     for peer in ("tianshou", "cpprb", "reverb"):
         parser.add_argument(f"--{peer}", help=f"interpreter of an environment with {peer}")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", choices=["prioritized", "images", "remote", "scale"], action="append")
+    parser.add_argument("--only", choices=["prioritized", "adder", "images", "remote", "scale"], action="append")
     parser.add_argument("--json", type=Path, help="also write the medians to this file")
     options = parser.parse_args()
-    wanted = options.only or ["prioritized", "images", "remote", "scale"]
+    wanted = options.only or ["prioritized", "adder", "images", "remote", "scale"]
     me, results = sys.executable, {}
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     if "prioritized" in wanted:
@@ -100,6 +100,10 @@ def main() -> None:
         if peers:
             own, *others = (row["microseconds"] for row in results["prioritized"].values())
             print(f"{min(others) / own:.2f} × the better peer")
+    if "adder" in wanted:
+        tasks = [(me, "starling", "adder-1"), (me, "starling", "adder-64")]
+        results["adder"] = compare(tasks, options.rounds)
+        show("one vector step of CartPole through an adder into a table, 1 and 64 environments", results["adder"])
     if "images" in wanted:
         for task in ("images", "frames-first", "frames-last"):
             results[task] = compare([(me, "starling", task)], options.rounds)

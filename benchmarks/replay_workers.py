@@ -102,6 +102,20 @@ def cpprb_prioritized() -> Trial:
     return lambda: cycles(cycle, 300)
 
 
+def starling_adder(num_envs: int) -> Trial:
+    """One vector step through a one-step adder into a table."""
+    from starling.data import NStepAdder, Table
+
+    adder = NStepAdder(Table(starling_signature(), ITEMS), num_envs, 1)
+    obs, action = np.zeros((num_envs, 4), np.float32), np.zeros(num_envs, np.int64)
+    reward, no = np.zeros(num_envs), np.zeros(num_envs, bool)
+
+    def cycle(i: int) -> None:
+        adder.add(obs, action, None, reward, no, no, obs)
+
+    return lambda: cycles(cycle, 5000)
+
+
 def starling_images(shared_axis: int | None) -> Trial:
     """Gigabytes a second of drawn 84×84×4 transitions, and of memcpy of as many bytes between two large arrays."""
     from starling.core.spaces import Int
@@ -252,6 +266,8 @@ TASKS: dict[tuple[str, str], Callable[[], Trial]] = {
     ("starling", "prioritized"): starling_prioritized,
     ("tianshou", "prioritized"): tianshou_prioritized,
     ("cpprb", "prioritized"): cpprb_prioritized,
+    ("starling", "adder-1"): lambda: starling_adder(1),
+    ("starling", "adder-64"): lambda: starling_adder(64),
     ("starling", "images"): lambda: starling_images(None),
     ("starling", "frames-first"): lambda: starling_images(0),
     ("starling", "frames-last"): lambda: starling_images(-1),

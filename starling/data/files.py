@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import zlib
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,16 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from starling.core.errors import CheckpointError
+from starling.core.errors import CheckpointError, ConfigError
+from starling.data.memory import human_bytes
 
-__all__ = ["read_tensors", "sync_directory", "write_bytes", "write_tensors"]
+__all__ = [
+    "map_file",
+    "read_tensors",
+    "sync_directory",
+    "write_bytes",
+    "write_tensors",
+]
 
 
 def sync_directory(directory: Path) -> None:
@@ -36,6 +44,27 @@ def write_bytes(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
     os.replace(beside, path)
     sync_directory(path.parent)
+
+
+def map_file(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """An array in a new file, all of it reserved: a full disk is an error here and not a crash at some later write."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    free = shutil.disk_usage(path.parent).free
+    if size > free:
+        raise ConfigError(
+            f"{path} needs {human_bytes(size)}; {human_bytes(free)} is free on its disk. Lower the capacity or choose "
+            "another directory."
+        )
+    array = np.memmap(path, dtype, "w+", shape=shape)
+    allocate: Any = getattr(os, "posix_fallocate", None)
+    if allocate is not None:
+        handle = os.open(path, os.O_RDWR)
+        try:
+            allocate(handle, 0, size)
+        finally:
+            os.close(handle)
+    return array
 
 
 def write_tensors(path: Path, tensors: dict[str, np.ndarray], compress: bool) -> dict[str, Any]:

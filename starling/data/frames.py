@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from starling.core.spaces import Leaf
+from starling.data.files import map_file
 from starling.data.frame_kernels import (
     COUNT,
     gather_four_bytes,
@@ -25,7 +26,7 @@ from starling.data.frame_kernels import (
     release_frames,
 )
 from starling.data.kernels import address
-from starling.data.layout import refuse_if_too_large
+from starling.data.memory import refuse_if_too_large
 from starling.data.pools import AnyFramePool
 
 __all__ = ["FramePool"]
@@ -48,8 +49,7 @@ class FramePool(AnyFramePool):
             refuse_if_too_large(f"a pool of {frames:,} frames", size, "Lower frames, squeeze them, or use directory=….")
             self.data = np.zeros(shape, space.numpy_dtype)
         else:
-            directory.mkdir(parents=True, exist_ok=True)
-            self.data = np.memmap(directory / "frames.bin", space.numpy_dtype, "w+", shape=shape)
+            self.data = map_file(directory / "frames.bin", shape, space.numpy_dtype)
         self.generation = np.zeros(self.frames, np.int32)
 
     def has_room(self) -> bool:

@@ -7,28 +7,20 @@ ordinary array view [capacity, *shape].
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from starling.core.errors import ConfigError, DataError, UnknownNameError
+from starling.core.errors import DataError, UnknownNameError
 from starling.core.spaces import Dict, Leaf, Space
+from starling.data.files import map_file
 
 if TYPE_CHECKING:
     from starling.data.pools import AnyFramePool
 
-__all__ = [
-    "Columns",
-    "aligned_zeros",
-    "available_memory",
-    "flatten_items",
-    "human_bytes",
-    "rebuild",
-    "refuse_if_too_large",
-]
+__all__ = ["Columns", "aligned_zeros", "flatten_items", "rebuild"]
 
 PACKED = 256
 CACHE_LINE = 64
@@ -41,40 +33,6 @@ def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     block = np.zeros(size + CACHE_LINE, np.uint8)
     start = -block.__array_interface__["data"][0] % CACHE_LINE
     return block[start : start + size].view(dtype).reshape(shape)
-
-
-def human_bytes(n: float) -> str:
-    """1234567 → '1.23 MB'."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(n) < 1000:
-            return f"{n:.3g} {unit}"
-        n /= 1000
-    return f"{n:.3g} TB"
-
-
-def available_memory() -> int | None:
-    """Bytes that can be allocated without swapping; None where the system does not tell."""
-    try:
-        with open("/proc/meminfo") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    names = getattr(os, "sysconf_names", {})
-    if "SC_AVPHYS_PAGES" in names and "SC_PAGE_SIZE" in names:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return None
-
-
-def refuse_if_too_large(what: str, parts: Mapping[str, int], remedy: str, available: int | None = None) -> None:
-    """Raise ConfigError with the numbers unless the parts fit into memory together."""
-    room = available_memory() if available is None else available
-    total = sum(parts.values())
-    if room is None or total <= room:
-        return
-    largest = ", ".join(f"{k} {human_bytes(v)}" for k, v in sorted(parts.items(), key=lambda kv: -kv[1])[:4])
-    raise ConfigError(f"{what} needs {human_bytes(total)} ({largest}); {human_bytes(room)} is available. {remedy}")
 
 
 def _flatten_into(space: Space, value: Any, path: str, out: list[Any]) -> None:
@@ -171,11 +129,8 @@ class Columns:
 
     def _reserve(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         if self.directory is None or 0 in shape:
-            block = aligned_zeros(shape, dtype)
-        else:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            block = np.memmap(self.directory / f"{name}.bin", dtype, "w+", shape=shape)
-        return block
+            return aligned_zeros(shape, dtype)
+        return map_file(self.directory / f"{name}.bin", shape, dtype)
 
     def flatten(self, items: Any) -> list[np.ndarray]:
         """The leaves of a batch of items, checked for keys alone."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from starling.core.errors import ConfigError
-from starling.data.layout import human_bytes
+from starling.data.memory import human_bytes
 
 __all__ = ["Field", "Segment"]
 

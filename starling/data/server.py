@@ -44,7 +44,11 @@ class _BusyError(DataError):
 
 
 class TableServer:
-    """Serves tables at a socket. ``checkpoint_every`` is in seconds; 0 leaves it to ``checkpoint()``."""
+    """Serves tables at a socket.
+
+    ``checkpoint_every`` is in seconds; 0 leaves it to ``checkpoint()``, and the journal grows until then. A periodic
+    checkpoint that fails is reported among the stats, and tried again.
+    """
 
     def __init__(
         self,
@@ -52,13 +56,15 @@ class TableServer:
         address: str | Path,
         *,
         directory: str | Path | None = None,
-        checkpoint_every: float = 0.0,
+        checkpoint_every: float = 60.0,
         compress: bool = False,
     ) -> None:
         self.tables, self.address = dict(tables), Path(address)
         if len(os.fsencode(self.address)) > LONGEST_ADDRESS:
             raise ConfigError(f"the address {self.address} is too long for a socket; at most {LONGEST_ADDRESS} bytes.")
-        self._every, self._ends = checkpoint_every, dict[int, WriterEnd | SamplerEnd]()
+        self._every = 0.0 if directory is None else checkpoint_every
+        self._ends: dict[int, WriterEnd | SamplerEnd] = {}
+        self._checkpoint_error = ""
         self._orphans: list[WriterEnd] = []
         self._stopping = False
         self._last_busy = 0.0
@@ -100,7 +106,7 @@ class TableServer:
                 if not busy or turn % 16 == 0:
                     self._look_around(busy)
                 if time.monotonic() >= next_save and not (saving and saving.is_alive()):
-                    saving = threading.Thread(target=self.checkpoint)
+                    saving = threading.Thread(target=self._checkpoint_from_time_to_time)
                     saving.start()
                     next_save = time.monotonic() + self._every
         finally:
@@ -122,6 +128,13 @@ class TableServer:
     def checkpoint(self) -> None:
         """Save the tables now, while serving goes on."""
         self._ledger.checkpoint()
+
+    def _checkpoint_from_time_to_time(self) -> None:
+        try:
+            self.checkpoint()
+            self._checkpoint_error = ""
+        except (StarlingError, OSError) as error:
+            self._checkpoint_error = str(error)
 
     def _look_around(self, busy: bool) -> None:
         """Accept and drop connections; where nothing is to be done, sleep until a bell rings."""
@@ -176,7 +189,8 @@ class TableServer:
     def _welcome(self, connection: socket.socket, message: dict[str, Any]) -> None:
         role = message["role"]
         if role == "stats":
-            send(connection, {name: table.stats() for name, table in self.tables.items()})
+            stats: dict[str, Any] = {name: table.stats() for name, table in self.tables.items()}
+            send(connection, {**stats, "(server)": {"checkpoint_error": self._checkpoint_error}})
             connection.close()
             return
         if role == "checkpoint":

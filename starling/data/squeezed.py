@@ -14,7 +14,7 @@ from starling.core.errors import ConfigError
 from starling.core.spaces import Leaf
 from starling.data.frame_kernels import COUNT, find_frame, hash_bytes, link_frame, unlink_frame
 from starling.data.kernels import address, copy_bytes, fill_bytes, fill_zero, load_1, same_bytes, store_1
-from starling.data.layout import refuse_if_too_large
+from starling.data.memory import refuse_if_too_large
 from starling.data.pools import AnyFramePool
 
 __all__ = ["SqueezedFramePool", "squeeze", "unsqueeze"]

@@ -23,8 +23,9 @@ from starling.data import table_kernels as kernels
 from starling.data.gate import Gate
 from starling.data.index import Index
 from starling.data.kernels import gather_rows
-from starling.data.layout import Columns, refuse_if_too_large
+from starling.data.layout import Columns
 from starling.data.limiters import Limiter, MinSize, Queue
+from starling.data.memory import refuse_if_too_large
 from starling.data.pools import AnyFramePool
 from starling.data.sample import Beta, Sample, make_sample
 from starling.data.selectors import LARGEST_WEIGHT, PRIORITIZED, Selector, as_selector

@@ -17,7 +17,7 @@ __all__ = ["describe_run", "git_commit"]
 FORMAT, VERSION = "starling-run", 1
 _PACKAGES = (
     *("ale-py", "envpool", "gymnasium", "jax", "jaxlib", "mujoco", "numba", "numpy", "optax", "ray", "safetensors"),
-    *("tensorboardX", "torch"),
+    "torch",
 )
 
 

@@ -225,6 +225,22 @@ def test_a_stopped_server_gives_back_its_memory_and_a_new_one_continues(tmp_path
     assert len(os.listdir("/proc/self/fd")) <= before + 1
 
 
+def test_a_server_saves_from_time_to_time_and_reports_failures(tmp_path):
+    address, directory = tmp_path / "s.sock", tmp_path / "d"
+    server = TableServer({"t": Table(POINT, 50)}, address, directory=directory, checkpoint_every=0.05)
+    thread = server.start()
+    writer = Writer(address, "t", POINT)
+    writer.insert(points(1, 2, 3))
+    writer.flush(5)
+    wait_for(lambda: any(directory.glob("manifest-*")))
+    assert ask_server(address, "stats")["(server)"]["checkpoint_error"] == ""
+    server._ledger._saver.directory = tmp_path / "s.sock" / "no directory"
+    wait_for(lambda: "s.sock" in ask_server(address, "stats")["(server)"]["checkpoint_error"])
+    writer.close()
+    server.stop()
+    thread.join(10)
+
+
 def test_a_server_that_forgot_is_noticed_by_its_writer(tmp_path):
     address = tmp_path / "s.sock"
     server = TableServer({"t": Table(POINT, 50)}, address)

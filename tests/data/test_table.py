@@ -281,6 +281,11 @@ def test_a_table_can_live_in_files(tmp_path):
     assert sum(f.stat().st_size for f in (tmp_path / "spill").iterdir()) >= images.nbytes
 
 
+def test_files_too_large_for_the_disk_are_refused_with_the_numbers(tmp_path):
+    with pytest.raises(ConfigError, match=r"needs 100 TB.* is free on its disk"):
+        Table(Dict(image=Int((10_000, 10_000), 0, 256, "uint8")), 1_000_000, directory=tmp_path)
+
+
 def test_a_waiting_sampler_is_served_by_an_insert_from_another_thread():
     table = Table(POINT, 4, limiter=MinSize(2))
     table.insert(points(0))
