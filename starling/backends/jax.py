@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -118,6 +119,11 @@ class JaxBackend(Backend):
 
         compiled = jax.jit(traced, donate_argnums=tuple(donate))
         return compiled
+
+    def prefer_one_thread(self) -> None:
+        # Read by XLA when the first computation starts its thread pool; later it has no effect.
+        os.environ.setdefault("NPROC", "1")
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
 
     def devices(self) -> list[str]:
         return [f"{device.platform}:{device.id}" for device in jax.devices()]

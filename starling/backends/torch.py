@@ -196,6 +196,9 @@ class TorchBackend(Backend):
     def compile(self, fn: Callable[..., Any], donate: Sequence[int] = ()) -> Callable[..., Any]:
         return _straighten(fn)  # parameters ask for no gradient outside value_and_grad: nothing is taped
 
+    def prefer_one_thread(self) -> None:
+        torch.set_num_threads(1)
+
     def devices(self) -> list[str]:
         return ["cpu:0", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
 

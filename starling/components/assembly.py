@@ -60,9 +60,15 @@ class Assembly:
     scopes: set[str] = field(default_factory=set)
     calls: list[CallRecord] = field(default_factory=list)
     outputs: dict[str, Any] = field(default_factory=dict)
+    tracing: str = ""  # the root API that is being traced
+    reads: dict[str, set[str]] = field(default_factory=dict)  # root API -> the parameters it reads
     failed: CallRecord | None = None
     error: str = ""  # why ``failed`` failed
     seconds: float = 0.0
+
+    def scopes_read_by(self, *apis: str) -> list[str]:
+        """The outermost scopes (or parameters of the root) that any of the root's ``apis`` reads."""
+        return sorted({path.split(".")[0] for api in apis for path in self.reads.get(api, ())})
 
     @property
     def parameter_count(self) -> int:
@@ -89,6 +95,7 @@ class Scope:
         path = f"{self._path}.{name}" if self._path else name
         spec = ParameterSpec(path, tuple(int(n) for n in shape), init)
         known = self._assembly.parameters.setdefault(path, spec)
+        self._assembly.reads.setdefault(self._assembly.tracing, set()).add(path)
         _refuse_clash(self._assembly, path)
         if known.shape != spec.shape:
             raise Misfit(
@@ -151,6 +158,7 @@ def assemble(root: Component, inputs: Mapping[str, Space], only: Collection[str]
                 f"{type(root).__name__}.{name} asks for {absent[0]!r}; the root's inputs are: {', '.join(values)}."
             )
         chosen = {a.name: values[a.name] for a in wanted if a.name in values}
+        assembly.tracing = name
         values[name] = assembly.outputs[name] = getattr(mirrored, name)(scope, **chosen)
     assembly.seconds = time.perf_counter() - started
     return assembly

@@ -57,6 +57,8 @@ class Graph:
 
         Each goes to the device of the scope that its path runs through.
         """
+        if not self._devices:
+            return with_scopes(self.backend.from_numpy(tree), self.backend.scope_type)
         placed = map_with_path(lambda path, leaf: self.backend.from_numpy(leaf, self._devices.through(path)), tree)
         return with_scopes(placed, self.backend.scope_type)
 

@@ -32,6 +32,9 @@ class DeviceMap:
         self._backend = backend
         self._devices = {"" if scope == "*" else scope: device for scope, device in devices.items()}
 
+    def __bool__(self) -> bool:
+        return bool(self._devices)
+
     @property
     def several(self) -> bool:
         """Whether arrays live on more than one device."""

@@ -189,16 +189,16 @@ class Index:
 
     def compact(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Copies of the arrays from which all others follow; and those among them that are as long as the table and
-        only changed row by row, not copied: in the circle, the weights of the sum tree and nothing else."""
+        only changed row by row, not copied: in the circle, priorities and the weights of the sum tree alone."""
         if not self.ring:
             return {name: array.copy() for name, array in self.arrays().items()}, {}
         if self.sampler.kind != PRIORITIZED:
-            return {}, {}
+            return {}, {"priorities": self.priorities}
         start = int(self.sampling.levels[-2])
-        return {}, {"weights": self.sampling.floats[start : start + self.capacity]}
+        return {}, {"priorities": self.priorities, "weights": self.sampling.floats[start : start + self.capacity]}
 
     def restore_compact(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, int], inserts: int) -> None:
-        """Continue from ``compact``. In the circle, priorities are computed back from the weights."""
+        """Continue from ``compact``, both results in one."""
         if not numbers["ring"]:
             self.restore(arrays, numbers)
             return
@@ -207,12 +207,12 @@ class Index:
         self.keys[:] = self.ring_keys(inserts)
         self.sampling.ints[HEAD:] = np.tile(np.arange(self.capacity), 2)
         self.sampling.ints[0] = self.size
+        n = self.extent
+        self.priorities[:n] = arrays["priorities"] if n else 0.0
         if self.sampler.kind == PRIORITIZED:
-            n = self.extent
             weights = np.asarray(arrays["weights"], np.float64) if n else np.zeros(0)
             self.sampling.floats[:] = 0.0
             set_many(self.sampling.floats, self.sampling.levels, np.arange(n), weights, n, np.empty(n, np.int64))
-            self.priorities[:n] = weights ** (1 / self.sampler.alpha) if self.sampler.alpha else 1.0
 
     def ring_keys(self, inserts: int) -> np.ndarray:
         """The key of each slot of a circle after so many inserts."""

@@ -124,13 +124,13 @@ class Table:
             raise DataError(f"items for the table {self.name!r}: {reason}.")
         if n > self.capacity:
             raise DataError(f"{n} items at once for the table {self.name!r} of capacity {self.capacity}; split them.")
-        if not self.shared:
-            return self.insert_leaves(leaves, n, priorities, timeout)
-        stored = self.columns.intern(leaves)
+        stored = self.columns.intern(leaves) if self.shared else leaves
         try:
-            return self.insert_leaves(stored, n, priorities, timeout)
+            keys = self.insert_leaves(stored, n, priorities, timeout)
         finally:
-            self.columns.release(stored)
+            if self.shared:
+                self.columns.release(stored)
+        return np.arange(keys.start, keys.stop) if isinstance(keys, range) else keys
 
     def insert_leaves(
         self,
@@ -140,7 +140,7 @@ class Table:
         timeout: float | None = None,
         *,
         force: bool = False,
-    ) -> np.ndarray:
+    ) -> np.ndarray | range:
         """``insert`` for callers that keep to the signature.
 
         ``leaves`` are those of ``n`` items in the signature's order, shared ones as frame numbers. ``force`` passes by
@@ -155,8 +155,11 @@ class Table:
             if given is not None and n:
                 new = given
                 self.largest_priority = max(self.largest_priority, largest)
+            keys: np.ndarray | range
             if self.index.ring:
-                keys = self._insert_run(leaves, gate.counts.inserts, n, new)
+                number = gate.counts.inserts
+                self._insert_run(leaves, number, n, new)
+                keys = range(number + self.capacity, number + self.capacity + n)
             else:
                 keys = self._insert_anywhere(leaves, n, new)
             gate.counts.inserts += n
@@ -164,14 +167,14 @@ class Table:
             gate.inserted()
         return keys
 
-    def _insert_run(self, leaves: list[np.ndarray], number: int, n: int, new: np.ndarray | float) -> np.ndarray:
+    def _insert_run(self, leaves: list[np.ndarray], number: int, n: int, new: np.ndarray | float) -> None:
         """Write items into the circle of slots; those that cross its end in two parts."""
         first = self.capacity - number % self.capacity
         if n > first:
             one, two = (new, new) if isinstance(new, float) else np.split(new, [first])
-            head = self._insert_run([leaf[:first] for leaf in leaves], number, first, one)
-            tail = self._insert_run([leaf[first:] for leaf in leaves], number + first, n - first, two)
-            return np.concatenate([head, tail])
+            self._insert_run([leaf[:first] for leaf in leaves], number, first, one)
+            self._insert_run([leaf[first:] for leaf in leaves], number + first, n - first, two)
+            return
         if self._snapshot is not None:
             start = number % self.capacity
             self._snapshot.before_write(np.arange(start, start + n))
@@ -182,7 +185,6 @@ class Table:
         else:
             for column, leaf in zip(self.columns.arrays, leaves):
                 column[start : start + n] = leaf
-        return self.index.keys[start : start + n].copy()
 
     def _insert_anywhere(self, leaves: list[np.ndarray], n: int, new: np.ndarray | float) -> np.ndarray:
         slots, evicted = self.index.claim(n, new, self.rng)
@@ -266,6 +268,8 @@ class Table:
         with self.gate.lock:
             self.index.leave_ring(self.gate.counts.inserts)
             slots = {self.index.slot_of(key) for key in np.atleast_1d(np.asarray(keys, np.int64)).tolist()} - {-1}
+            if self._snapshot is not None:
+                self._snapshot.before_write(np.array(sorted(slots), np.int64))
             for slot in sorted(slots):
                 self.index.remove(slot)
             if slots and self.shared:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from starling.algorithms.plans import Replay
 from starling.backends import available, get_backend
 from starling.components.assembly import Assembly, assemble
 from starling.components.build import Graph, build
+from starling.components.shapes import SIZES
 from starling.core.spaces import Space
 from starling.core.trees import Tree, map_leaves
 from starling.data import MinSize, Table
@@ -26,6 +28,7 @@ from starling.roles.policy import Policy
 __all__ = ["Backends", "Training", "assemble_for", "choose_backends"]
 
 SMALL = 300_000  # parameters up to which NumPy acts faster than a compiled graph
+WORTH_THREADS = 3e8  # operations of a gradient step below which handing work to threads costs more than it saves
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,15 @@ def choose_backends(assembly: Assembly, learn: str, act: str) -> Backends:
         act = "numpy" if small else learn
     size = f"{assembly.parameter_count:,} parameters{' with convolutions' if images else ''}"
     return Backends(learn, act, size)
+
+
+def update_flops(algorithm: Algorithm, assembly: Assembly) -> float:
+    """Roughly the floating-point operations of one gradient step: the loss forward and twice that backward."""
+    plan = algorithm.plan
+    rows = plan.batch_size if isinstance(plan, Replay) else plan.length * algorithm.envs
+    traced = SIZES["batch"] * (1 if isinstance(plan, Replay) else SIZES["time"])
+    loss = next((call.flops for call in assembly.calls if call.parent is None and call.api == "loss"), 0.0)
+    return 3.0 * loss * rows / traced
 
 
 def assemble_for(run: Run, obs: Space, action: Space) -> Assembly:
@@ -72,6 +84,9 @@ class Training:
         assembly = assemble_for(run, self.envs.observation_space, self.envs.action_space)
         check_summaries(options.algo, options.summaries, assembly)
         self.backends = choose_backends(assembly, options.backend, options.act_backend)
+        algorithm: Any = assembly.root
+        if update_flops(algorithm, assembly) < WORTH_THREADS:
+            get_backend(self.backends.learn).prefer_one_thread()
         self.graph = build(assembly, get_backend(self.backends.learn), options.seed, options.device_map)
         self.algorithm: Algorithm = assembly.root  # type: ignore[assignment]
         self.learner = Learner(self.graph, options.seed, component_patterns(options.algo, options.summaries))
@@ -82,7 +97,7 @@ class Training:
         self.recent: deque[float] = deque(maxlen=100)  # returns of the last episodes
         self.episodes = 0
         self.table: Table | None = None
-        plan = self.algorithm.plan
+        self.plan = plan = self.algorithm.plan
         self.collector: Collector
         if isinstance(plan, Replay):
             signature = signature_for(self.algorithm)
@@ -98,21 +113,21 @@ class Training:
 
     def round(self) -> None:
         """The smallest whole piece of work: one rollout and its update, or one step and what updates it makes due."""
-        plan = self.algorithm.plan
         if isinstance(self.collector, RolloutCollector):
             batch = self.collector.collect()
             self.learner.update(batch, batch["reward"].size)
             self._send_weights()
         else:
             assert isinstance(self.collector, TransitionCollector)
-            assert isinstance(plan, Replay)
+            assert isinstance(self.plan, Replay)
             self.collector.collect()
             if self.collector.steps >= self._due:
-                self._due += plan.every
-                self._learn_from_table(plan)
-        for episode in self.collector.take_episodes():
-            self.recent.append(episode.ret)
-            self.episodes += 1
+                self._due += self.plan.every
+                self._learn_from_table(self.plan)
+        if self.collector.episodes:
+            for episode in self.collector.take_episodes():
+                self.recent.append(episode.ret)
+                self.episodes += 1
 
     def _learn_from_table(self, plan: Replay) -> None:
         assert self.table is not None
@@ -128,7 +143,7 @@ class Training:
         self._send_weights()
 
     def _send_weights(self) -> None:
-        self.policy.load(self.learner.weights(), self.learner.version)
+        self.policy.load(self.learner.acting_weights(), self.learner.version)
 
     def metrics(self) -> dict[str, float]:
         """What to report now."""

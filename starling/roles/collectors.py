@@ -126,6 +126,7 @@ class TransitionCollector(Collector):
         assert isinstance(plan, Replay)
         self.adder = NStepAdder(table, num_envs=envs.count, n=plan.n_step, gamma=plan.gamma)
         self._noise, self._held = self.algorithm.act_noise(self._rng, (envs.count,)), 0  # held for so many more steps
+        self._valid, self._rows = np.zeros(0, bool), 0  # the rows that counted in the last step, and how many
 
     def collect(self) -> None:
         """One step of every environment."""
@@ -140,7 +141,9 @@ class TransitionCollector(Collector):
         self.adder.add(
             self.obs, action, chosen, step.reward, step.terminated, step.truncated, step.obs, step.final_obs, step.valid
         )
-        self.steps += int(step.valid.sum())
+        if step.valid is not self._valid:  # environments without invalid rows always give the same array
+            self._valid, self._rows = step.valid, int(step.valid.sum())
+        self.steps += self._rows
         if step.episodes:
             self.episodes += step.episodes
         self.obs = step.obs

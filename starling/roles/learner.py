@@ -28,6 +28,7 @@ class Learner:
         self._update = graph.function("update", donate=(0,), summaries=summaries)
         self._update_often = graph.function("update_often", donate=(0,), summaries=summaries)
         self._summarised = bool(summaries)
+        self._acting = graph.assembly.scopes_read_by("act", "greedy", "values")
         self._rng = stream(seed, "learner", "draws")
         self._metrics: Tree = {}
         self.recorded: dict[str, Any] = {}
@@ -50,8 +51,17 @@ class Learner:
 
     def weights(self) -> Params:
         """The parameters as NumPy arrays of their own."""
-        host = self.graph.backend.to_numpy(self._state["params"])
-        return with_scopes(map_leaves(lambda leaf: np.array(leaf), host), Params)
+        return self._copied(self._state["params"])
+
+    def acting_weights(self) -> Params:
+        """Those of the parameters that acting reads."""
+        params = self._state["params"]
+        return self._copied({scope: params[scope] for scope in self._acting})
+
+    def _copied(self, tree: Tree) -> Any:
+        if isinstance(tree, dict):
+            return Params({name: self._copied(child) for name, child in tree.items()})
+        return np.array(self.graph.backend.to_numpy(tree))
 
     def load_weights(self, params: Tree) -> None:
         """Go on from these parameters; the optimiser starts anew."""

@@ -191,6 +191,20 @@ def test_a_snapshot_keeps_rows_that_are_overwritten_while_it_is_read():
     assert snapshot.copy(4, 8)[0][0].tolist() == [4, 5, 6, 7]
 
 
+def test_items_removed_while_a_checkpoint_is_written_are_still_in_it():
+    table = Table(POINT, 100, sampler=prioritized(1.0))
+    keys = table.insert(points(*range(100)), np.full(100, 2.0))
+    with table.gate.lock:
+        state, snapshot = table.freeze()
+    table.remove(keys[40:60])
+    with table.gate.lock:
+        arrays, extras = snapshot.copy(0, 100)
+    table.thaw()
+    assert arrays[table.columns.paths.index("n")].tolist() == list(range(100))
+    assert extras["weights"].tolist() == [2.0] * 100
+    assert state["counters"]["size"] == 100
+
+
 def test_a_checkpoint_taken_while_others_update_priorities_holds_one_moment(tmp_path):
     table = Table(POINT, 2_000, sampler=prioritized(1.0))
     keys = table.insert(points(*range(2_000)), np.ones(2_000))
