@@ -1,9 +1,9 @@
 """Starling: distributed reinforcement learning; one algorithm, any formation.
 
-    import starling
+import starling
 
-    result = starling.train("ppo", "CartPole-v1", steps=100_000)
-    print(result.final_return, result.directory)
+result = starling.train("ppo", "CartPole-v1", steps=100_000)
+print(result.final_return, result.directory)
 """
 
 from typing import TYPE_CHECKING, Any

@@ -46,6 +46,7 @@ class DQNConfig:
     learning_starts: int = 1_000  # transitions before the first update
     train_every: int = 4  # environment steps between rounds of updates
     updates: int = 1  # updates in a round
+    overlap: bool = False  # act with the weights from before the last round, so that acting and learning overlap
     target_period: int = 250  # updates between copies to the target network
     epsilon_start: float = 1.0
     epsilon_end: float = 0.05
@@ -110,6 +111,7 @@ class DQN(Algorithm):
         return Replay(
             capacity=c.capacity, batch_size=c.batch_size, min_size=max(c.learning_starts, c.batch_size), gamma=c.gamma,
             n_step=c.n_step, every=c.train_every, updates=c.updates,
+            overlap=c.overlap,
         )  # fmt: skip
 
     def init(self, params: Params) -> Tree:

@@ -39,6 +39,7 @@ class Replay:
     n_step: int = 1
     every: int = 1  # environment steps between rounds of updates
     updates: int = 1  # updates in a round
+    overlap: bool = False  # act with the weights from before the last round of updates
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch_size <= self.capacity:

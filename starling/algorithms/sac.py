@@ -45,6 +45,7 @@ class SACConfig:
     learning_starts: int = 100  # transitions before the first update
     train_every: int = 1  # environment steps between rounds of updates
     updates: int = 1  # updates in a round
+    overlap: bool = False  # act with the weights from before the last round, so that acting and learning overlap
     hold_noise: int = 1  # steps that one draw of exploration noise lasts; more explores further
     temperature: float = 1.0  # the entropy's weight at the start
     learn_temperature: bool = True
@@ -96,6 +97,7 @@ class SAC(Algorithm):
         return Replay(
             capacity=c.capacity, batch_size=c.batch_size, min_size=max(c.learning_starts, c.batch_size), gamma=c.gamma,
             n_step=c.n_step, every=c.train_every, updates=c.updates,
+            overlap=c.overlap,
         )  # fmt: skip
 
     def init(self, params: Params) -> Tree:

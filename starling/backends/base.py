@@ -21,9 +21,9 @@ NAMES = ("numpy", "jax", "torch")
 class Backend(ABC):
     """A framework: its array namespace, its compiler, its devices.
 
-        backend = get_backend("jax")
-        step = backend.compile(lambda params, x: ops(x).sum(x @ params["w"]))
-        backend.to_numpy(step(backend.from_numpy(params), x))
+    backend = get_backend("jax")
+    step = backend.compile(lambda params, x: ops(x).sum(x @ params["w"]))
+    backend.to_numpy(step(backend.from_numpy(params), x))
     """
 
     name: str

@@ -123,7 +123,6 @@ class JaxBackend(Backend):
     def prefer_one_thread(self) -> None:
         # Read by XLA when the first computation starts its thread pool; later it has no effect.
         os.environ.setdefault("NPROC", "1")
-        jax.config.update("jax_cpu_enable_async_dispatch", False)
 
     def devices(self) -> list[str]:
         return [f"{device.platform}:{device.id}" for device in jax.devices()]

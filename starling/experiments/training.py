@@ -15,6 +15,7 @@ from starling.backends import available, get_backend
 from starling.components.assembly import Assembly, assemble
 from starling.components.build import Graph, build
 from starling.components.shapes import SIZES
+from starling.core.params import Params, with_scopes
 from starling.core.spaces import Space
 from starling.core.trees import Tree, map_leaves
 from starling.data import MinSize, Table
@@ -134,13 +135,16 @@ class Training:
         if len(self.table) < plan.min_size:
             return
         rows, times = plan.batch_size, plan.updates
+        if plan.overlap:  # of the last round: waiting for this one would leave nothing to overlap
+            self._send_weights()
         batch = self.table.sample(rows * times).data
         if times == 1:
             self.learner.update(batch, rows)
         else:
             stacked = map_leaves(lambda x: x.reshape(times, rows, *x.shape[1:]), batch)
             self.learner.update_often(stacked, rows, times)
-        self._send_weights()
+        if not plan.overlap:
+            self._send_weights()
 
     def _send_weights(self) -> None:
         self.policy.load(self.learner.acting_weights(), self.learner.version)
@@ -164,7 +168,7 @@ class Training:
             "episodes": self.episodes,
         }
         if self.table is not None:
-            state |= {"table": self.table.state(), "due": self._due}
+            state |= {"table": self.table.state(), "due": self._due, "acting": self.policy.weights}
         return state
 
     def restore(self, state: Tree) -> None:
@@ -176,7 +180,9 @@ class Training:
         if self.table is not None:
             self.table.restore(state["table"])
             self._due = int(state["due"])
-        self._send_weights()
+            self.policy.load(with_scopes(state["acting"]["params"], Params), int(state["acting"]["version"]))
+        else:
+            self._send_weights()
 
     def close(self) -> None:
         self.envs.close()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from starling.components.build import Graph
+from starling.core.params import Params
 from starling.core.trees import Tree
 
 __all__ = ["Policy"]
@@ -17,16 +18,22 @@ class Policy:
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.algorithm = graph, graph.root
-        self.version = 0  # of the weights
-        self._params = graph.parameters()
+        acting = graph.assembly.scopes_read_by("act", "greedy", "values")
+        self.load(Params({scope: graph.initial[scope] for scope in acting}), 0)
         self._act, self._greedy = graph.function("act"), graph.function("greedy")
         self._values: Any = None
         self._to_numpy = graph.backend.to_numpy
         self._direct = graph.backend.name == "numpy"
 
+    @property
+    def version(self) -> int:
+        """Of the weights it acts with."""
+        return self.weights["version"]
+
     def load(self, params: Tree, version: int) -> None:
         """Act with these NumPy parameters from now on."""
-        self._params, self.version = self.graph.place(params), version
+        self.weights = {"params": params, "version": version}
+        self._params = self.graph.place(params)
 
     def act(self, obs: Tree, noise: np.ndarray, explore: float) -> dict[str, Any]:
         """``{"action": …}`` and the algorithm's extras, [B, …]."""
