@@ -11,7 +11,8 @@ from starling.experiments.config import resolve
 from starling.experiments.training import Training
 
 # Everything that costs time is as in sb3.py. DQN is not double, because Stable-Baselines3's is not, and explores at
-# a constant rate, because there a random action costs no pass through the network.
+# a constant rate, because there a random action costs no pass through the network. DQN and SAC overlap acting and
+# learning: they act with the weights of the update before the last, at the same ratio of updates to steps.
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "ppo": (
         "CartPole-v1",
@@ -25,6 +26,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
             "batch_size": 64,
             "train_every": 4,
             "updates": 1,
+            "overlap": True,
             "capacity": 100_000,
             "learning_starts": 1_000,
             "target_period": 250,
@@ -41,6 +43,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
             "batch_size": 256,
             "train_every": 1,
             "updates": 1,
+            "overlap": True,
             "capacity": 1_000_000,
             "learning_starts": 256,
         },

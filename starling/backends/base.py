@@ -53,6 +53,7 @@ class Backend(ABC):
     def place(self, tree: Tree, device: str) -> Tree:
         """Arrays of this backend moved to ``device``, inside a computation too; gradients flow through."""
 
+    @abstractmethod
     def prefer_one_thread(self) -> None:
         """A hint that computations will be small: handing them to other threads costs more than it saves."""
 

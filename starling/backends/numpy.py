@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from starling.backends.base import Backend
 from starling.backends.dispatch import Ops, register_ops
@@ -189,6 +190,10 @@ class NumpyBackend(Backend):
 
     def compile(self, fn: Callable[..., Any], donate: Sequence[int] = ()) -> Callable[..., Any]:
         return _straighten(fn)
+
+    def prefer_one_thread(self) -> None:
+        # The threads of a matrix library spin for a while after each product: on few cores that slows all else.
+        threadpool_limits(1, user_api="blas")
 
     def devices(self) -> list[str]:
         return ["cpu:0"]

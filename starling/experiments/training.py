@@ -86,6 +86,8 @@ class Training:
         check_summaries(options.algo, options.summaries, assembly)
         self.backends = choose_backends(assembly, options.backend, options.act_backend)
         algorithm: Any = assembly.root
+        if self.backends.act == "numpy":
+            get_backend("numpy").prefer_one_thread()
         if update_flops(algorithm, assembly) < WORTH_THREADS:
             get_backend(self.backends.learn).prefer_one_thread()
         self.graph = build(assembly, get_backend(self.backends.learn), options.seed, options.device_map)
