@@ -75,7 +75,8 @@ def test_every_transition_is_right(way, form):
 
 @pytest.mark.parametrize("way", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=str)
 def test_every_transition_is_right_across_processes(way):
-    with counting_envs(way, "vector", AsyncVectorEnv) as envs:
+    spawned = functools.partial(AsyncVectorEnv, context="spawn")  # a fork would copy the threads of other tests
+    with counting_envs(way, "vector", spawned) as envs:
         verify(envs, next_step=way is AutoresetMode.NEXT_STEP, steps=40)
 
 
