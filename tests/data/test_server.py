@@ -287,7 +287,7 @@ def assert_exactly_once(table, actors):
 
 
 def kill_writers(here, kills):
-    table = Table(ITEM, 400_000)
+    table = Table(ITEM, 4_000_000)
     address = here(table)
     rng = np.random.default_rng(0)
     for _ in range(kills):
