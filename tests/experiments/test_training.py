@@ -7,6 +7,7 @@ import pytest
 from starling.core.errors import ConfigError
 from starling.experiments.config import resolve
 from starling.experiments.training import Training, choose_backends
+from starling.records.hashes import parameter_hash
 from tests.algorithms.cases import Case, assembled
 from tests.experiments.toys import Toy
 
@@ -77,3 +78,21 @@ def test_envpool_environments_train_and_say_that_resuming_is_not_exact(algo, tmp
     assert result.summary["eval_episodes"] == 3
     assert manifest(tmp_path / "run")["resume_exact"] is False
     assert "cannot be put back" in manifest(tmp_path / "run")["resume_reason"]
+
+
+def test_overlapping_runs_lag_by_one_round_and_go_on_exactly():
+    settings = {"hidden": [8], "learning_starts": 64, "batch_size": 16, "overlap": True}
+    run = resolve({"algo": "dqn", "env": "CartPole-v1", "preset": "none", "dqn": settings})
+    whole, first, second = Training(run), Training(run), Training(run)
+    while whole.steps < 400:
+        whole.round()
+    assert whole.policy.version == whole.learner.version - 1
+    while first.steps < 210:
+        first.round()
+    second.restore(first.state())
+    while second.steps < 400:
+        second.round()
+    assert parameter_hash(second.learner.weights()) == parameter_hash(whole.learner.weights())
+    assert parameter_hash(second.policy.weights["params"]) == parameter_hash(whole.policy.weights["params"])
+    for training in (whole, first, second):
+        training.close()
