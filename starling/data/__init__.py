@@ -29,6 +29,7 @@ from starling.data.sequences import EpisodeAdder, SequenceAdder, sequence_signat
 from starling.data.server import TableServer
 from starling.data.shards import ShardedSampler, ShardedWriter
 from starling.data.squeezed import SqueezedFramePool
+from starling.data.store import Store
 from starling.data.table import Table, queue, stack
 from starling.data.wire import ServerLostError
 from starling.data.writers import Writer
@@ -56,6 +57,7 @@ __all__ = [
     "ShardedSampler",
     "ShardedWriter",
     "SqueezedFramePool",
+    "Store",
     "Table",
     "TableClosedError",
     "TableServer",

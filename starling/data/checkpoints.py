@@ -4,21 +4,20 @@
     saver.save()                     # inserts wait for a few milliseconds at a time
     Checkpointer("run/tables", {"replay": fresh}).load()
 
-A checkpoint is a manifest (JSON) that names block files (safetensors) with their checksums. Blocks are written beside,
-fsynced, and only then named by a manifest that is renamed into place. A block whose rows did not change since this
+A checkpoint is a manifest (JSON) that names block files (safetensors) with their checksums. Blocks are written and
+fsynced, and only then named by a manifest that is renamed into place. A block that did not change since this
 checkpointer's last save or load is named again, not written again. The two newest checkpoints are kept; loading takes
 the newest that is whole.
+
+Nothing is copied at the moment that a checkpoint shows: rows and pages that are overwritten later are put aside first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,63 +25,15 @@ import numpy as np
 
 from starling.core.errors import CheckpointError
 from starling.core.trees import items, nest
-from starling.data.files import read_tensors, write_bytes, write_tensors
-from starling.data.pools import AnyFramePool
+from starling.data.files import read_tensors, write_tensors
+from starling.data.manifests import Manifests, entries_of
+from starling.data.pages import FrozenArrays
+from starling.data.rehearsal import rehearse
+from starling.data.snapshots import Frozen
+from starling.data.sources import Source, batches, sources_of
 from starling.data.table import Table
 
 __all__ = ["Checkpointer"]
-
-FORMAT = 1
-KEPT = 2
-MANIFEST = re.compile(r"manifest-(\d{8})\.json")
-
-
-@dataclass
-class _Source:
-    """Something whose rows are saved block by block: a table, or a pool of frames."""
-
-    name: str
-    paths: list[str]
-    arrays: list[np.ndarray]
-    lock: threading.Lock
-    freeze: Callable[[], Any]
-    thaw: Callable[[], None]
-    restore: Callable[[Mapping[str, Any]], None]
-    describe: dict[str, Any]
-    stamps: Callable[[dict[str, Any]], np.ndarray]
-
-    @property
-    def row_bytes(self) -> int:
-        return max(1, sum(array[:1].nbytes for array in self.arrays))
-
-
-def _table_source(name: str, table: Table) -> _Source:
-    def stamps(state: dict[str, Any]) -> np.ndarray:
-        """A number per slot that differs whenever its contents do."""
-        if state["counters"]["ring"]:
-            return table.index.ring_keys(state["counters"]["inserts"])
-        return np.asarray(state["index"]["keys"])
-
-    layout = [f"{p}: {d}{list(s)}" for p, s, d in zip(table.columns.paths, table.columns.shapes, table.columns.dtypes)]
-    describe = {
-        "capacity": table.capacity,
-        "columns": layout,
-        "sampler": [table.sampler.name, table.sampler.alpha],
-        "remover": [table.remover.name, table.remover.alpha],
-        "max_times_sampled": table.index.max_times,
-    }
-    return _Source(
-        name, table.columns.paths, table.columns.arrays, table.gate.lock,
-        table.freeze, table.thaw, table.restore_frozen, describe, stamps,
-    )  # fmt: skip
-
-
-def _pool_source(name: str, pool: AnyFramePool) -> _Source:
-    describe = {"kind": type(pool).__name__, "frames": pool.frames, "rows": len(pool.rows), "space": str(pool.space)}
-    return _Source(
-        name, ["frames"], [pool.rows], pool.lock, pool.freeze, pool.thaw, pool.restore_frozen, describe,
-        lambda state: np.asarray(state["generation"]),
-    )  # fmt: skip
 
 
 class Checkpointer:
@@ -105,123 +56,119 @@ class Checkpointer:
     ) -> None:
         self.directory = Path(directory)
         self._also, self._compress, self._block_bytes = also, compress, block_bytes
-        self._sources = [_table_source(name, table) for name, table in sorted(tables.items())]
-        pools: dict[int, _Source] = {}
-        for name, table in sorted(tables.items()):
-            for path, pool in table.distinct_pools().items():
-                pools.setdefault(id(pool), _pool_source(f"{name}@{path}", pool))
-        self._sources += pools.values()
-        self._known: dict[tuple[str, int], tuple[str, dict[str, Any]]] = {}  # (source, block) → digest, entry
+        self._tables, self._sources = list(tables.values()), sources_of(tables)
+        self._manifests = Manifests(self.directory)
+        self._known: dict[tuple[str, str, int], tuple[str, dict[str, Any]]] = {}  # source, part, block → digest, entry
         self._saving = threading.Lock()
         self._guard = guard
 
-    def _block_rows(self, source: _Source) -> int:
+    def _block_rows(self, source: Source) -> int:
         return max(1, self._block_bytes // source.row_bytes)
 
     def save(self) -> Path:
         """Write a checkpoint and return its manifest; the previous one stays until this one is complete."""
         with self._saving:
+            rehearse(self._tables)
             self.directory.mkdir(parents=True, exist_ok=True)
-            number = max(self._numbers(), default=0) + 1
-            with contextlib.ExitStack() as locks:  # all at one moment
-                if self._guard is not None:
-                    locks.enter_context(self._guard)
-                for source in self._sources:
-                    locks.enter_context(source.lock)
-                frozen = [source.freeze() for source in self._sources]
-                also = self._also() if self._also else None
+            number = max(self._manifests.numbers(), default=0) + 1
             try:
-                entries = {
-                    source.name: self._save_source(number, source, state, snapshot)
-                    for source, (state, snapshot) in zip(self._sources, frozen)
+                with contextlib.ExitStack() as locks:  # all at one moment
+                    if self._guard is not None:
+                        locks.enter_context(self._guard)
+                    for source in self._sources:
+                        locks.enter_context(source.lock)
+                    frozen = [source.freeze() for source in self._sources]
+                    also = self._also() if self._also else None
+                content: dict[str, Any] = {
+                    "sources": {
+                        source.name: self._save_source(number, source, moment)
+                        for source, moment in zip(self._sources, frozen)
+                    }
                 }
             finally:
                 for source in self._sources:
-                    source.thaw()
-            manifest: dict[str, Any] = {"format": FORMAT, "number": number, "sources": entries}
+                    with source.lock:
+                        source.thaw()
             if also is not None:
-                manifest["also"] = self._write_tree(f"{number:08d}-also.safetensors", also)
-            text = json.dumps(manifest, indent=1, sort_keys=True)
-            signed = json.dumps({"digest": hashlib.sha256(text.encode()).hexdigest(), "manifest": text})
-            path = self.directory / f"manifest-{number:08d}.json"
-            write_bytes(path, signed.encode())
-            self._prune()
-            return path
+                content["also"] = self._write_tree(f"{number:08d}-also.safetensors", also)
+            return self._manifests.write(number, content)
 
-    def _save_source(self, number: int, source: _Source, state: dict[str, Any], snapshot: Any) -> dict[str, Any]:
-        stamps = source.stamps(state)
-        rows, extent = self._block_rows(source), snapshot.extent
-        blocks, extras = [], []
+    def _save_source(self, number: int, source: Source, moment: Frozen) -> dict[str, Any]:
+        pieces, stamped = self._save_arrays(number, source, moment.arrays)
+        lengths = {name: [moment.arrays.length(name), moment.arrays.dtype(name).str] for name in moment.arrays.ranges}
+        return {
+            "describe": source.describe,
+            "arrays": {"lengths": lengths, "pieces": pieces},
+            "block_rows": self._block_rows(source),
+            "blocks": self._save_rows(number, source, moment, source.stamps(moment.numbers, stamped)),
+            "small": self._write_tree(f"{number:08d}-{source.name}.safetensors", moment.numbers),
+        }
+
+    def _save_arrays(
+        self, number: int, source: Source, arrays: FrozenArrays
+    ) -> tuple[list[dict[str, Any]], np.ndarray | None]:
+        """Write the arrays; returns the entries, and the array that tells which rows have changed."""
+        entries, stamped = [], []
+        for i, batch in enumerate(batches(arrays, self._block_bytes)):
+            copies = {}
+            for name, start, end in batch:
+                with source.lock:
+                    copies[f"{name}:{start}"] = arrays.copy(name, start, end)
+            stamped += [copies[f"{name}:{start}"] for name, start, _ in batch if name == source.stamped]
+            name = f"{number:08d}-{source.name}-arrays-{i:06d}.safetensors"
+            entries.append(self._write_block((source.name, "arrays", i), _digest(copies), name, copies))
+        return entries, np.concatenate(stamped) if stamped else None
+
+    def _save_rows(self, number: int, source: Source, moment: Frozen, stamps: np.ndarray) -> list[dict[str, Any]]:
+        rows, extent = self._block_rows(source), moment.rows.extent
+        entries = []
         for block, start in enumerate(range(0, extent, rows)):
             end = min(start + rows, extent)
-            digest = hashlib.blake2b(stamps[start:end].tobytes(), digest_size=16).hexdigest()
-            known = self._known.get((source.name, block))
-            changed = known is None or known[0] != digest
-            with source.lock:
-                copies, extra = snapshot.copy(start, end, changed)
-            extras.append(extra)
-            if known is not None and not changed:
-                blocks.append(known[1])
+            digest = _digest({"stamps": stamps[start:end]})
+            if self._is_known((source.name, "rows", block), digest):
+                with source.lock:
+                    moment.rows.skip(end)
+                entries.append(self._known[source.name, "rows", block][1])
                 continue
+            with source.lock:
+                copies = moment.rows.copy(start, end)
             name = f"{number:08d}-{source.name}-{block:06d}.safetensors"
-            entry = write_tensors(self.directory / name, dict(zip(source.paths, copies)), self._compress)
-            entry = {"rows": [start, end], **entry}
-            self._known[source.name, block] = (digest, entry)
-            blocks.append(entry)
-        for name in extras[0] if extras else ():
-            state["index"][name] = np.concatenate([extra[name] for extra in extras])
-        small = self._write_tree(f"{number:08d}-{source.name}.safetensors", state)
-        return {"describe": source.describe, "block_rows": rows, "blocks": blocks, "small": small}
+            tensors = dict(zip(source.paths, copies))
+            entries.append(self._write_block((source.name, "rows", block), digest, name, tensors, [start, end]))
+        return entries
+
+    def _is_known(self, key: tuple[str, str, int], digest: str) -> bool:
+        return key in self._known and self._known[key][0] == digest
+
+    def _write_block(
+        self,
+        key: tuple[str, str, int],
+        digest: str,
+        name: str,
+        tensors: dict[str, np.ndarray],
+        rows: list[int] | None = None,
+    ) -> dict[str, Any]:
+        """Write a block, unless it is the one that was written under this key before; returns its entry."""
+        if not self._is_known(key, digest):
+            entry = write_tensors(self.directory / name, tensors, self._compress)
+            self._known[key] = (digest, entry if rows is None else {"rows": rows, **entry})
+        return self._known[key][1]
 
     def _write_tree(self, name: str, tree: Any) -> dict[str, Any]:
         flat = {path: np.asarray(leaf) for path, leaf in items(tree)}
         return write_tensors(self.directory / name, flat, False)
 
-    def _numbers(self) -> list[int]:
-        if not self.directory.is_dir():
-            return []
-        found = (MANIFEST.fullmatch(path.name) for path in self.directory.iterdir())
-        return sorted(int(match[1]) for match in found if match)
-
-    def _prune(self) -> None:
-        """Delete all but the newest checkpoints and the files that they name."""
-        numbers = self._numbers()
-        kept: set[str] = set()
-        for number in numbers[-KEPT:]:
-            with contextlib.suppress(CheckpointError):  # a torn one names nothing
-                kept |= _files(self._read_manifest(number))
-        for number in numbers[:-KEPT]:
-            (self.directory / f"manifest-{number:08d}.json").unlink(missing_ok=True)
-        for path in self.directory.iterdir():
-            if path.suffix in (".safetensors", ".partial") and path.name not in kept:
-                path.unlink(missing_ok=True)
-
-    def _read_manifest(self, number: int) -> dict[str, Any]:
-        path = self.directory / f"manifest-{number:08d}.json"
-        try:
-            signed = json.loads(path.read_bytes())
-            text = signed["manifest"]
-            whole = hashlib.sha256(text.encode()).hexdigest() == signed["digest"]
-            manifest: dict[str, Any] = json.loads(text)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"{path} cannot be read as a manifest: {error}.") from error
-        if not whole:
-            raise CheckpointError(f"{path} is torn: its text does not match its digest.")
-        if manifest.get("format") != FORMAT:
-            raise CheckpointError(f"{path} has the format {manifest.get('format')}; this version reads {FORMAT}.")
-        return manifest
-
     @property
     def exists(self) -> bool:
         """Whether the directory has a checkpoint, whole or not."""
-        return bool(self._numbers())
+        return bool(self._manifests.numbers())
 
     def load(self) -> Any:
         """Restore the newest whole checkpoint; returns the further tree that was saved with it, or None."""
         reasons: list[str] = []
-        for number in reversed(self._numbers()):
+        for number in reversed(self._manifests.numbers()):
             try:
-                manifest = self._read_manifest(number)
+                manifest = self._manifests.read(number)
                 self._verify(manifest)
             except CheckpointError as error:
                 reasons.append(str(error))
@@ -234,15 +181,15 @@ class Checkpointer:
     def saved_trees(self) -> list[Any]:
         """The further trees of all whole checkpoints that are kept."""
         trees = []
-        for number in self._numbers():
+        for number in self._manifests.numbers():
             with contextlib.suppress(CheckpointError):
-                manifest = self._read_manifest(number)
+                manifest = self._manifests.read(number)
                 trees.append(nest(read_tensors(self.directory, manifest["also"])))
         return trees
 
     def _verify(self, manifest: dict[str, Any]) -> None:
         """Raise unless every file is there and whole."""
-        for entry in _entries(manifest):
+        for entry in entries_of(manifest):
             read_tensors(self.directory, entry)
 
     def _restore(self, manifest: dict[str, Any]) -> Any:
@@ -256,27 +203,33 @@ class Checkpointer:
             if saved != source.describe:
                 raise CheckpointError(f"the checkpoint's {source.name!r} is {saved}, this one {source.describe}.")
         for source in self._sources:
-            entry = theirs[source.name]
-            state = nest(read_tensors(self.directory, entry["small"]))
-            state.setdefault("index", {})
-            stamps = source.stamps(state)
-            with source.lock:
-                for block, part in enumerate(entry["blocks"]):
-                    start, end = part["rows"]
-                    tensors = read_tensors(self.directory, part)
-                    for path, array in zip(source.paths, source.arrays):
-                        array[start:end] = tensors[path]
-                    if entry["block_rows"] == self._block_rows(source):
-                        digest = hashlib.blake2b(stamps[start:end].tobytes(), digest_size=16).hexdigest()
-                        self._known[source.name, block] = (digest, part)
-                source.restore(state)
+            self._restore_source(source, theirs[source.name])
         return nest(read_tensors(self.directory, manifest["also"])) if "also" in manifest else None
 
+    def _restore_source(self, source: Source, entry: dict[str, Any]) -> None:
+        numbers = nest(read_tensors(self.directory, entry["small"]))
+        arrays = {name: np.empty(length, dtype) for name, (length, dtype) in entry["arrays"]["lengths"].items()}
+        for i, part in enumerate(entry["arrays"]["pieces"]):
+            pieces = read_tensors(self.directory, part)
+            for label, piece in pieces.items():
+                name, start = label.rsplit(":", 1)
+                arrays[name][int(start) : int(start) + piece.size] = piece
+            self._known[source.name, "arrays", i] = (_digest(pieces), part)
+        stamps = source.stamps(numbers, arrays.get(source.stamped))
+        with source.lock:
+            for block, part in enumerate(entry["blocks"]):
+                start, end = part["rows"]
+                tensors = read_tensors(self.directory, part)
+                for path, array in zip(source.paths, source.rows):
+                    array[start:end] = tensors[path]
+                if entry["block_rows"] == self._block_rows(source):
+                    self._known[source.name, "rows", block] = (_digest({"stamps": stamps[start:end]}), part)
+            source.restore(numbers, arrays)
 
-def _entries(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    found = [part for entry in manifest["sources"].values() for part in (*entry["blocks"], entry["small"])]
-    return [*found, manifest["also"]] if "also" in manifest else found
 
-
-def _files(manifest: dict[str, Any]) -> set[str]:
-    return {entry["file"] for entry in _entries(manifest)}
+def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for label in sorted(arrays):
+        digest.update(f"{label} {arrays[label].dtype}".encode())
+        digest.update(np.ascontiguousarray(arrays[label]).data)
+    return digest.hexdigest()

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from starling.core.errors import DataError
+from starling.core.segments import Field, Segment
 from starling.data.kernels import fence
 from starling.data.limiters import RateLimitTimeout
 from starling.data.protocol import PRODUCER_WAITS
-from starling.data.segments import Field, Segment
 from starling.data.wire import ServerLostError, connect, drain, receive, ring_bell, send, wait_readable
 
 __all__ = ["Client", "ask_server"]

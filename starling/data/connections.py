@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from starling.core.errors import ConfigError, DataError
+from starling.core.segments import Segment
 from starling.data.kernels import fence
+from starling.data.ledger import Ledger
+from starling.data.limiters import RateLimitTimeout
 from starling.data.protocol import (
     CONSUMER_WAITS,
     HEAD,
@@ -25,29 +26,31 @@ from starling.data.protocol import (
     WEIGHTS,
 )
 from starling.data.sample import make_sample
-from starling.data.segments import Segment
 from starling.data.table import Table
 from starling.data.wire import ring_bell
 
-__all__ = ["Commit", "SamplerEnd", "WriterEnd", "close_end"]
+__all__ = ["SamplerEnd", "WriterEnd", "close_end"]
 
 LARGEST_TAKE = 1024  # items taken from one writer before the next has its turn
-Commit = Callable[[Table, str, int, int, list[np.ndarray], np.ndarray], None]
 
 
 class WriterEnd:
-    """Takes a writer's items, in order, as the table's limiter allows.
+    """Takes a writer's items, in order, as the limiters of its tables allow.
 
-    ``commit(table, writer, sequence, n, leaves, priorities)`` makes the items safe and inserts them; only then is the
-    tail moved, which tells the writer.
+    ``serve`` has the ledger insert them; ``acknowledge``, when the ledger has settled, moves the tail, which tells the
+    writer that they are safe.
     """
 
-    def __init__(self, connection: socket.socket, segment: Segment, table: Table, writer: str, commit: Commit) -> None:
-        self.connection, self.segment, self.table, self.writer = connection, segment, table, writer
-        self._commit = commit
-        self._leaves = [segment.arrays[path] for path in table.columns.paths]
+    def __init__(
+        self, connection: socket.socket, segment: Segment, tables: Sequence[Table], writer: str, ledger: Ledger
+    ) -> None:
+        self.connection, self.segment, self.tables, self.writer = connection, segment, tables, writer
+        self._ledger = ledger
+        self._leaves = [segment.arrays[path] for path in tables[0].columns.paths]
         self._priorities = segment.arrays[PRIORITY]
         self.slots = self._priorities.size
+        self._largest = min(LARGEST_TAKE, *(table.capacity for table in tables))
+        self._taken = int(segment.counters[TAIL])
 
     def pending(self) -> bool:
         counters = self.segment.counters
@@ -58,60 +61,68 @@ class WriterEnd:
 
     def serve(self) -> bool:
         """Take what is there; returns whether anything was."""
-        counters = self.segment.counters
-        head, tail = int(counters[HEAD]), int(counters[TAIL])
+        head, tail = int(self.segment.counters[HEAD]), self._taken
         if head == tail:
             return False
         fence()
         start = tail % self.slots
-        wanted = min(head - tail, self.slots - start, self.table.capacity, LARGEST_TAKE)
-        n = self._admissible(wanted)
+        n = self._admissible(min(head - tail, self.slots - start, self._largest))
         if n == 0:
             return False
         end = start + n
         leaves = [leaf[start:end] for leaf in self._leaves]
-        self._commit(self.table, self.writer, tail, n, leaves, self._priorities[start:end])
+        self._ledger.commit(self.tables, self.writer, tail, n, leaves, self._priorities[start:end])
+        self._taken = tail + n
+        return True
+
+    def acknowledge(self) -> None:
+        counters = self.segment.counters
+        if counters[TAIL] == self._taken:
+            return
         fence()
-        counters[TAIL] = tail + n
+        counters[TAIL] = self._taken
         fence()
         if counters[PRODUCER_WAITS]:
             counters[PRODUCER_WAITS] = 0
             ring_bell(self.connection)
-        return True
 
     def _admissible(self, n: int) -> int:
-        """The largest number of items, halving from ``n``, that the limiter lets in now."""
+        """The largest number of items, halving from ``n``, that all limiters let in now."""
         reason: str | None = None
-        gate = self.table.gate
-        with gate.lock:
-            while n:
-                try:
-                    reason = "the table is closed" if gate.closed else gate.holds_insert(n)
-                except ConfigError as error:  # so many at once could wait for ever; fewer may not
-                    reason = str(error)
-                if reason is None:
-                    return n
-                n //= 2
-        if reason is not None and self.segment.text != reason:
+        for table in self.tables:
+            with table.gate.lock:
+                while n and (reason := _holds_insert(table, n)) is not None:
+                    n //= 2
+        if n == 0 and reason is not None and self.segment.text != reason:
             self.segment.text = reason
-        return 0
+        return n
+
+
+def _holds_insert(table: Table, n: int) -> str | None:
+    try:
+        return "the table is closed" if table.gate.closed else table.gate.holds_insert(n)
+    except ConfigError as error:  # so many at once could wait for ever; fewer may not
+        return str(error)
 
 
 class SamplerEnd:
     """Keeps a sampler's free batches filled, as the table's limiter allows, and applies its priority updates."""
 
-    def __init__(self, connection: socket.socket, segment: Segment, table: Table, batch: int, depth: int) -> None:
+    def __init__(
+        self, connection: socket.socket, segment: Segment, table: Table, batch: int, depth: int, ledger: Ledger
+    ) -> None:
         self.connection, self.segment, self.table, self.batch, self.depth = connection, segment, table, batch, depth
+        self._ledger = ledger
         arrays = segment.arrays
         names = [*table.columns.paths, KEYS, PROBABILITIES, WEIGHTS]
         self._samples = [
             make_sample(table.columns, batch, {name: arrays[name][i] for name in names}) for i in range(depth)
         ]
         self._updates = (arrays[UPDATE_KEYS], arrays[UPDATE_PRIORITIES])
+        self._updated = 0
 
     def pending(self) -> bool:
-        counters = self.segment.counters
-        return bool(counters[UPDATE_HEAD] > counters[UPDATE_TAIL]) or self._can_fill()
+        return bool(self.segment.counters[UPDATE_HEAD] > self._updated) or self._can_fill()
 
     def sleep(self, flag: bool) -> None:
         self.segment.counters[CONSUMER_WAITS] = flag
@@ -137,7 +148,10 @@ class SamplerEnd:
             return updated
         counters = self.segment.counters
         head = int(counters[HEAD])
-        self.table.sample(self.batch, out=self._samples[head % self.depth], timeout=0)
+        try:
+            self._ledger.draw(self.table, self._samples[head % self.depth])
+        except RateLimitTimeout:  # somebody in this process was faster
+            return updated
         fence()
         counters[HEAD] = head + 1
         fence()
@@ -147,19 +161,23 @@ class SamplerEnd:
         return True
 
     def _apply_updates(self) -> bool:
-        counters, (keys, priorities) = self.segment.counters, self._updates
-        head, tail = int(counters[UPDATE_HEAD]), int(counters[UPDATE_TAIL])
+        head, tail, (keys, priorities) = int(self.segment.counters[UPDATE_HEAD]), self._updated, self._updates
         if head == tail:
             return False
         fence()
         start = tail % keys.size
         end = min(start + head - tail, keys.size)
         try:
-            self.table.update_priorities(keys[start:end].copy(), priorities[start:end].copy())
+            self._ledger.update(self.table, keys[start:end].copy(), priorities[start:end].copy())
         except DataError as error:  # the client checks before it sends; another program may not
             self.segment.text = str(error)
-        counters[UPDATE_TAIL] = tail + end - start
+        self._updated = tail + end - start
         return True
+
+    def acknowledge(self) -> None:
+        """Tell the sampler that its updates are noted; otherwise it sends them again to the server that comes back."""
+        if self.segment.counters[UPDATE_TAIL] != self._updated:
+            self.segment.counters[UPDATE_TAIL] = self._updated
 
 
 def close_end(end: Any) -> None:

@@ -97,15 +97,7 @@ class DatasetWriter:
             slots = slots[np.argsort(keys[slots], kind="stable")]
             for start in range(0, slots.size, rows):
                 part = slots[start : start + rows]
-                leaves = []
-                for i, column in enumerate(table.columns.arrays):
-                    if i not in table.columns.pools:
-                        leaves.append(column[part])
-                        continue
-                    shape, dtype = table.columns.outer[i]
-                    leaves.append(np.empty((part.size, *shape), dtype))
-                    table.columns.pools[i].gather(column, part, leaves[-1])
-                self.write(table.columns.tree(leaves))
+                self.write(table.columns.tree(table.contents.read(part)))
 
     def _flush(self) -> None:
         if not self._waiting:

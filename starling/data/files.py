@@ -35,13 +35,17 @@ def sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Put ``content`` into a file that appears under its name only when all of it is on disk."""
-    beside = path.with_name(path.name + ".partial")
-    with open(beside, "wb") as file:
+def _write_synced(path: Path, content: bytes) -> None:
+    with open(path, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Put ``content`` into a file that appears under its name only when all of it is on disk."""
+    beside = path.with_name(path.name + ".partial")
+    _write_synced(beside, content)
     os.replace(beside, path)
     sync_directory(path.parent)
 
@@ -68,14 +72,17 @@ def map_file(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.nda
 
 
 def write_tensors(path: Path, tensors: dict[str, np.ndarray], compress: bool) -> dict[str, Any]:
-    """Write arrays to a safetensors file; returns what ``read_tensors`` needs to read them back."""
+    """Write arrays to a safetensors file; returns what ``read_tensors`` needs to read them back.
+
+    The bytes are on disk; that the name is there as well is up to the caller: ``sync_directory``.
+    """
     entry: dict[str, Any] = {"file": path.name}
     if compress:
         entry["squeezed"] = {name: [array.dtype.str, list(array.shape)] for name, array in tensors.items()}
         tensors = {name: np.frombuffer(zlib.compress(array.tobytes(), 1), np.uint8) for name, array in tensors.items()}
     content = save({name: np.ascontiguousarray(array) for name, array in tensors.items()})
     scalars = [name for name, array in tensors.items() if array.ndim == 0 and not compress]
-    write_bytes(path, content)
+    _write_synced(path, content)
     return {**entry, "size": len(content), "crc32": zlib.crc32(content), "scalars": scalars}
 
 

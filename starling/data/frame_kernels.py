@@ -2,7 +2,7 @@
 
 Frames are bytes here. Those in use are chained by a hash of their contents: ``heads`` has the first frame of each
 chain, ``links`` the next one of each frame, ``hashes`` the hash of each. Equal hashes are not enough: the bytes are
-compared.
+compared. Arguments that start with ``k_`` are what ``touch`` needs to keep the old contents of an array.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from starling.data.kernels import copy_bytes, fill_zero, interleave_4x16, load_8, same_bytes
+from starling.data.pages import touch
 
 __all__ = [
     "COUNT",
@@ -69,9 +70,10 @@ def find_frame(heads, links, hashes, value, after):  # type: ignore[no-untyped-d
 
 
 @njit(cache=True, nogil=True)
-def link_frame(heads, links, hashes, value, frame):  # type: ignore[no-untyped-def]
+def link_frame(heads, links, hashes, value, frame, k_hashes):  # type: ignore[no-untyped-def]
     """Put a frame into the chain of its hash."""
     bucket = np.int64(value & np.uint64(heads.size - 1))
+    touch(hashes, frame, k_hashes)
     hashes[frame] = value
     links[frame] = heads[bucket]
     heads[bucket] = frame
@@ -91,7 +93,10 @@ def unlink_frame(heads, links, hashes, frame):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def intern_frames(source, width, references, generation, free, heads, links, hashes, new, count, ids):  # type: ignore[no-untyped-def]
+def intern_frames(  # type: ignore[no-untyped-def]
+    source, width, references, generation, free, heads, links, hashes, new, count, ids,
+    k_references, k_generation, k_free, k_hashes,
+):  # fmt: skip
     """Find or store ``count`` frames that lie one after the other at ``new``; each id gains a reference."""
     for j in range(count):
         start = new + j * width
@@ -100,12 +105,15 @@ def intern_frames(source, width, references, generation, free, heads, links, has
         while found >= 0 and not same_bytes(source + found * width, start, width):
             found = find_frame(heads, links, hashes, value, found)
         if found < 0:
+            touch(free, COUNT, k_free)
             free[COUNT] -= 1
             found = np.int64(free[1 + free[COUNT]])
+            touch(generation, found, k_generation)
             generation[found] += 1
             copy_bytes(source + found * width, start, width)
-            link_frame(heads, links, hashes, value, found)
+            link_frame(heads, links, hashes, value, found, k_hashes)
         ids[j] = found
+        touch(references, found, k_references)
         references[found] += 1
 
 
@@ -115,26 +123,30 @@ def chain_all(references, heads, links, hashes):  # type: ignore[no-untyped-def]
     heads[:] = -1
     for frame in range(references.size):
         if references[frame] > 0:
-            link_frame(heads, links, hashes, hashes[frame], frame)
+            link_frame(heads, links, hashes, hashes[frame], frame, None)
 
 
 @njit(cache=True, nogil=True)
-def retain_frames(references, ids):  # type: ignore[no-untyped-def]
+def retain_frames(references, ids, k_references):  # type: ignore[no-untyped-def]
     for i in range(ids.size):
         if ids[i] >= 0:
+            touch(references, ids[i], k_references)
             references[ids[i]] += 1
 
 
 @njit(cache=True, nogil=True)
-def release_frames(references, free, heads, links, hashes, ids):  # type: ignore[no-untyped-def]
+def release_frames(references, free, heads, links, hashes, ids, k_references, k_free):  # type: ignore[no-untyped-def]
     """Drop references; a frame without any leaves its chain and becomes free."""
     for i in range(ids.size):
         frame = ids[i]
         if frame < 0:
             continue
+        touch(references, frame, k_references)
         references[frame] -= 1
         if references[frame] == 0:
             unlink_frame(heads, links, hashes, frame)
+            touch(free, COUNT, k_free)
+            touch(free, 1 + free[COUNT], k_free)
             free[1 + free[COUNT]] = frame
             free[COUNT] += 1
 

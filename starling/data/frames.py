@@ -52,20 +52,26 @@ class FramePool(AnyFramePool):
             self.data = map_file(directory / "frames.bin", shape, space.numpy_dtype)
         self.generation = np.zeros(self.frames, np.int32)
 
-    def has_room(self) -> bool:
+    def has_room(self, count: int) -> bool:
         return True
 
     def store(self, start: int, ids: np.ndarray) -> None:
+        keep = self.keep
         if self.snapshot is not None:
             top = 1 + int(self.free[COUNT])
-            self.snapshot.before_write(self.free[top - self.depth : top])
+            self.snapshot.before_write(self.free[top - ids.size : top])
         intern_frames(
             address(self.data), self.width, self.references, self.generation, self.free,
-            self.heads, self.links, self.hashes, start, self.depth, ids,
+            self.heads, self.links, self.hashes, start, ids.size, ids,
+            keep["references"], keep["generation"], keep["free"], keep["hashes"],
         )  # fmt: skip
+        self.extent = max(self.extent, int(ids.max(initial=-1)) + 1)
 
     def drop(self, ids: np.ndarray) -> None:
-        release_frames(self.references, self.free, self.heads, self.links, self.hashes, ids)
+        keep = self.keep
+        release_frames(
+            self.references, self.free, self.heads, self.links, self.hashes, ids, keep["references"], keep["free"]
+        )
 
     def gather(self, column: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
         flat = column.reshape(column.shape[0], -1)
@@ -83,6 +89,3 @@ class FramePool(AnyFramePool):
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         return {"generation": self.generation}
-
-    def used_rows(self) -> int:
-        return int(np.flatnonzero(self.references).max(initial=-1)) + 1

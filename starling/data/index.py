@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from starling.data import table_kernels as kernels
+from starling.data.pages import FrozenArrays, touch_range
 from starling.data.sample import Sample
 from starling.data.selectors import HEAD, PRIORITIZED, Selector, SelectorState
 from starling.data.sumtree import set_many, set_one
@@ -52,6 +53,7 @@ class Index:
             self.sampling.ints[HEAD:] = np.tile(np.arange(capacity), 2)
         self._pair = self._selector_arguments()
         self._scratch = _scratch(1)
+        self._keep: tuple[Any, ...] | None = None  # what the compiled loops put aside while the index is frozen
 
     @staticmethod
     def nbytes(capacity: int, sampler: Selector, remover: Selector) -> int:
@@ -73,6 +75,8 @@ class Index:
         """Slots for ``n`` items in the circle, from the returned one on; they must not cross the circle's end."""
         start = number % self.capacity
         end = start + n
+        if self._keep is not None and n:
+            touch_range(self.priorities, start, end, self._keep[kernels.ARRAYS.index("priorities")])
         if n == 1:
             self.keys[start] = number + self.capacity
             self.priorities[start] = priorities if isinstance(priorities, float) else priorities[0]
@@ -91,13 +95,14 @@ class Index:
     def _weigh_run(self, start: int, end: int) -> None:
         """Bring the sum tree in line with the priorities of a run of slots."""
         tree, levels, alpha, n = self.sampling.floats, self.sampling.levels, self.sampler.alpha, end - start
+        keep = None if self._keep is None else self._keep[kernels.ARRAYS.index("sampling_floats")]
         if n == 1:
-            set_one(tree, levels, start, self.priorities[start] ** alpha)
+            set_one(tree, levels, start, self.priorities[start] ** alpha, keep)
             return
         slots, weights, nodes = self.scratch(n)[:3]
         slots[:n] = np.arange(start, end)
         np.power(self.priorities[start:end], alpha, out=weights[:n])
-        set_many(tree, levels, slots, weights, n, nodes)
+        set_many(tree, levels, slots, weights, n, nodes, keep)
 
     def claim(self, n: int, priorities: np.ndarray | float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Slots for ``n`` items, and which of them held another item until now. Both are scratch."""
@@ -108,7 +113,7 @@ class Index:
         sampling, removing = self._pair
         removed = kernels.insert_many(
             n, uniforms, weights, slots, evicted, self.keys, self.priorities, self.times, self.free,
-            *sampling, self.sampler.alpha, *removing, self.remover.alpha,
+            *sampling, self.sampler.alpha, *removing, self.remover.alpha, self._keep,
         )  # fmt: skip
         self.evicted += removed
         self.size += n - removed
@@ -122,7 +127,7 @@ class Index:
         sampling, removing = self._pair
         removed = kernels.sample_many(
             n, out.uniforms, out.slots, out.probabilities, out.rest, out.keys,
-            self.keys, self.times, self.max_times, self.free, *sampling, *removing,
+            self.keys, self.times, self.max_times, self.free, *sampling, *removing, self._keep,
         )  # fmt: skip
         self.size -= removed
         return int(removed)
@@ -138,7 +143,7 @@ class Index:
         new_weights = np.power(priorities, self.sampler.alpha) if self.sampler.kind == PRIORITIZED else priorities
         found = kernels.update_many(
             keys, priorities, new_weights, slots, weights, nodes, self.keys, self.priorities,
-            *sampling, self.sampler.alpha, *removing, self.remover.alpha,
+            *sampling, self.sampler.alpha, *removing, self.remover.alpha, self._keep,
         )  # fmt: skip
         return int(found)
 
@@ -149,14 +154,14 @@ class Index:
 
     def remove(self, slot: int) -> None:
         sampling, removing = self._pair
-        kernels.release_slot(slot, self.keys, self.times, self.free, *sampling, *removing)
+        kernels.release_slot(slot, self.keys, self.times, self.free, *sampling, *removing, self._keep)
         self.size -= 1
 
     def evict(self, rng: np.random.Generator) -> int:
         """Remove the item whose turn it is; returns its slot."""
         sampling, removing = self._pair
         uniform = rng.random() if self.remover.random else 0.0
-        slot = kernels.evict_one(uniform, self.keys, self.times, self.free, *sampling, *removing)
+        slot = kernels.evict_one(uniform, self.keys, self.times, self.free, *sampling, *removing, self._keep)
         self.size -= 1
         self.evicted += 1
         return int(slot)
@@ -178,27 +183,35 @@ class Index:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that make up the state, by name."""
-        arrays = {"keys": self.keys, "priorities": self.priorities, "times": self.times, "free": self.free}
-        for name, selector in (("sampling", self.sampling), ("removing", self.removing)):
-            arrays[f"{name}_ints"], arrays[f"{name}_floats"] = selector.ints, selector.floats
-        return arrays
+        s, r = self.sampling, self.removing
+        state = (self.keys, self.priorities, self.times, self.free, s.ints, s.floats, r.ints, r.floats)
+        return dict(zip(kernels.ARRAYS, state))
 
     def numbers(self) -> dict[str, int]:
         """The numbers that make up the state, by name."""
         return {"size": self.size, "extent": self.extent, "evicted": self.evicted, "ring": int(self.ring)}
 
-    def compact(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Copies of the arrays from which all others follow; and those among them that are as long as the table and
-        only changed row by row, not copied: in the circle, priorities and the weights of the sum tree alone."""
-        if not self.ring:
-            return {name: array.copy() for name, array in self.arrays().items()}, {}
-        if self.sampler.kind != PRIORITIZED:
-            return {}, {"priorities": self.priorities}
-        start = int(self.sampling.levels[-2])
-        return {}, {"priorities": self.priorities, "weights": self.sampling.floats[start : start + self.capacity]}
+    def freeze(self) -> FrozenArrays:
+        """The arrays as they are now, to be read while the index goes on; ``thaw`` when that is done.
 
-    def restore_compact(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, int], inserts: int) -> None:
-        """Continue from ``compact``, both results in one."""
+        In the circle all follow from the priorities and the weights of the sum tree.
+        """
+        arrays = self.arrays()
+        ranges = {name: (name, 0, array.size) for name, array in arrays.items()}
+        if self.ring:
+            ranges = {"priorities": ("priorities", 0, self.extent)}
+            if self.sampler.kind == PRIORITIZED:
+                start = int(self.sampling.levels[-2])
+                ranges["weights"] = ("sampling_floats", start, start + self.extent)
+        frozen = FrozenArrays(arrays, ranges)
+        self._keep = frozen.keep
+        return frozen
+
+    def thaw(self) -> None:
+        self._keep = None
+
+    def restore_frozen(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, int], inserts: int) -> None:
+        """Continue from the arrays that ``freeze`` named."""
         if not numbers["ring"]:
             self.restore(arrays, numbers)
             return
@@ -208,20 +221,20 @@ class Index:
         self.sampling.ints[HEAD:] = np.tile(np.arange(self.capacity), 2)
         self.sampling.ints[0] = self.size
         n = self.extent
-        self.priorities[:n] = arrays["priorities"] if n else 0.0
+        self.priorities[:n] = arrays["priorities"]
         if self.sampler.kind == PRIORITIZED:
-            weights = np.asarray(arrays["weights"], np.float64) if n else np.zeros(0)
-            self.sampling.floats[:] = 0.0
-            set_many(self.sampling.floats, self.sampling.levels, np.arange(n), weights, n, np.empty(n, np.int64))
+            tree, levels, weights = self.sampling.floats, self.sampling.levels, np.asarray(arrays["weights"])
+            tree[:] = 0.0
+            set_many(tree, levels, np.arange(n), weights, n, np.empty(n, np.int64), None)
 
     def ring_keys(self, inserts: int) -> np.ndarray:
         """The key of each slot of a circle after so many inserts."""
-        slots = np.arange(self.capacity, dtype=np.int64)
-        if inserts == 0:
-            return -1 - slots
-        last = inserts - 1  # the number of the newest item; a slot's newest is at most one circle older
-        newest = last - (last - slots) % self.capacity
-        return np.where(newest >= 0, newest + self.capacity, -1 - slots)
+        turn, place = divmod(inserts, self.capacity)  # the circle was filled so often, and this is the next slot
+        keys = np.arange(self.capacity, dtype=np.int64) + (turn + 1) * self.capacity
+        keys[place:] -= self.capacity
+        if turn == 0:
+            keys[place:] = -1 - keys[place:]
+        return keys
 
     def restore(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, int]) -> None:
         for name, array in self.arrays().items():

@@ -7,7 +7,7 @@ ordinary array view [capacity, *shape].
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from starling.data.files import map_file
 if TYPE_CHECKING:
     from starling.data.pools import AnyFramePool
 
-__all__ = ["Columns", "aligned_zeros", "flatten_items", "rebuild"]
+__all__ = ["Columns", "aligned_zeros", "flatten_items", "rebuild", "refuse_leaf"]
 
 PACKED = 256
 CACHE_LINE = 64
@@ -102,16 +102,25 @@ class Columns:
     def bytes_by_leaf(self) -> dict[str, int]:
         return {path: width * self.capacity for path, width in zip(self.paths, self.widths)}
 
+    def record(self, leaves: Iterable[int], header: int = 0) -> tuple[dict[int, int], int]:
+        """Where each of these leaves lies in one record behind ``header`` bytes, and the bytes of the record."""
+        offsets, stride = {}, header
+        for i in sorted(leaves, key=lambda i: -self.dtypes[i].itemsize):  # wide types first keeps every leaf aligned
+            offsets[i] = stride
+            stride += self.widths[i]
+        return offsets, 8 * -(-stride // 8)
+
+    def leaf_of(self, records: np.ndarray, i: int, offset: int) -> np.ndarray:
+        """A leaf's column within records [rows, bytes]."""
+        shape, dtype = self.shapes[i], self.dtypes[i]
+        strides = (records.strides[0], *np.empty(shape, dtype).strides)
+        return np.ndarray((records.shape[0], *shape), dtype, records.data, offset, strides=strides)
+
     def allocate(self) -> None:
         """Reserve the arrays: in memory, or as files of ``directory`` that the system pages in and out."""
         packed = [i for i, width in enumerate(self.widths) if width <= PACKED]
-        packed.sort(key=lambda i: -self.dtypes[i].itemsize)  # wide types first keeps every leaf aligned
         header = 0 if self.directory else HEADER.itemsize  # keys stay in memory where the items do not
-        offsets, stride = {}, header
-        for i in packed:
-            offsets[i] = stride
-            stride += self.widths[i]
-        stride = 8 * -(-stride // 8)
+        offsets, stride = self.record(packed, header)
         records = self._reserve("records", (self.capacity, stride), np.dtype(np.uint8))
         if header:
             self.keys = np.ndarray(self.capacity, np.int64, records.data, 0, strides=(stride,))
@@ -119,13 +128,10 @@ class Columns:
         else:
             self.keys, self.priorities = np.zeros(self.capacity, np.int64), np.zeros(self.capacity)
         for i, (shape, dtype) in enumerate(zip(self.shapes, self.dtypes)):
-            if i not in offsets:
+            if i in offsets:
+                self.arrays.append(self.leaf_of(records, i, offsets[i]))
+            else:
                 self.arrays.append(self._reserve(f"leaf{i}", (self.capacity, *shape), dtype))
-                continue
-            inner = np.empty(shape, dtype).strides
-            self.arrays.append(
-                np.ndarray((self.capacity, *shape), dtype, records.data, offsets[i], strides=(stride, *inner))
-            )
 
     def _reserve(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         if self.directory is None or 0 in shape:
@@ -148,15 +154,8 @@ class Columns:
         n = first.shape[0] if isinstance(first, np.ndarray) and first.ndim else -1
         for i, (leaf, (shape, dtype)) in enumerate(zip(leaves, self.outer)):
             if not isinstance(leaf, np.ndarray) or leaf.dtype != dtype or leaf.shape != (n, *shape):
-                _refuse(self.paths[i], leaf, n, shape, dtype)
+                refuse_leaf(self.paths[i], leaf, n, shape, dtype)
         return n
-
-    def check_stored(self, leaves: list[np.ndarray]) -> int:
-        """Like ``check``, of leaves as rows hold them."""
-        for i, leaf in enumerate(leaves):
-            if leaf.dtype != self.dtypes[i] or leaf.shape != (leaves[0].shape[0], *self.shapes[i]):
-                _refuse(self.paths[i], leaf, leaves[0].shape[0], self.shapes[i], self.dtypes[i])
-        return int(leaves[0].shape[0])
 
     def tree(self, leaves: list[Any]) -> Any:
         """The leaves as a value of the signature."""
@@ -174,21 +173,13 @@ class Columns:
             stored[i] = ids.reshape(leaves[i].shape[0], *self.shapes[i])
         return stored
 
-    def retain(self, leaves: list[np.ndarray]) -> None:
-        for i, pool in self.pools.items():
-            pool.retain(leaves[i])
-
     def release(self, leaves: list[np.ndarray]) -> None:
+        """Give back the references that ``intern`` took."""
         for i, pool in self.pools.items():
             pool.release(leaves[i])
 
-    def release_rows(self, slots: np.ndarray) -> None:
-        """Let go of the frames of rows whose items have left."""
-        for i, pool in self.pools.items():
-            pool.release(self.arrays[i][slots])
 
-
-def _refuse(path: str, leaf: Any, n: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+def refuse_leaf(path: str, leaf: Any, n: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     array = np.asarray(leaf)
     expected = f"{dtype}[{', '.join(map(str, (n if n >= 0 else 'B', *shape)))}]"
     raise DataError(

@@ -14,22 +14,12 @@ import numpy as np
 from numba import njit
 
 from starling.core.errors import ConfigError, DataError
-from starling.core.spaces import Dict, Float, Leaf, Space
-from starling.data.steps import (
-    ORIGIN,
-    ORIGIN_SPACE,
-    Inputs,
-    Leaves,
-    Origins,
-    Priority,
-    Sink,
-    deliver,
-    shared_observations,
-)
+from starling.core.spaces import Dict, Float, Space
+from starling.data.steps import NO_FINAL, ORIGIN, ORIGIN_SPACE, Intake, Leaves, Priority, Sink, as_sinks
 
 __all__ = ["NStepAdder", "TransitionAdder", "transition_signature"]
 
-OWN = ("obs", "action", "reward", "discount", "next_obs", ORIGIN)
+NEEDED = ("obs", "action", "reward", "discount", "next_obs")
 
 
 def transition_signature(obs: Space, action: Space, origin: bool = False, **extras: Space) -> Dict:
@@ -115,28 +105,16 @@ class NStepAdder:
             raise ConfigError(f"n={n}, num_envs={num_envs}; both are at least 1.")
         if not 0 <= gamma <= 1:
             raise ConfigError(f"gamma={gamma}; a discount factor lies between 0 and 1.")
-        self._sinks: list[Sink] = list(sinks) if isinstance(sinks, Sequence) else [sinks]
-        self.signature = self._sinks[0].signature
+        each = as_sinks(sinks, NEEDED, "transition_signature")
+        self.signature = each[0].signature
         self.num_envs, self.n, self.gamma = num_envs, n, gamma
-        self._priority = priority
         spaces = self.signature.spaces
-        missing = {"obs", "action", "reward", "discount", "next_obs"} - set(spaces)
-        if missing or any(sink.signature.spaces.keys() != spaces.keys() for sink in self._sinks):
-            raise ConfigError(
-                f"the tables' signatures are {[sorted(s.signature.spaces) for s in self._sinks]}; an n-step adder "
-                "needs the same in each, with obs, action, reward, discount and next_obs: see transition_signature."
-            )
-        self._extra_names = [k for k in spaces if k not in OWN]
-        self._origins = Origins(num_envs, actor) if ORIGIN in spaces else None
-        taken = {k: spaces[k] for k in ("obs", "action", *self._extra_names)}
-        self._inputs = Inputs(taken, num_envs, self._sinks[0].shared)
-        self._sharing = shared_observations(self._sinks, spaces["obs"], n + 1)
-        kept: dict[str, list[Leaf]] = dict(self._inputs.kept)
-        if self._origins:
-            kept[ORIGIN] = [ORIGIN_SPACE]
+        extras = [name for name in spaces if name not in (*NEEDED, ORIGIN)]
+        taken = {name: spaces[name] for name in ("obs", "action", *extras)}
+        self._intake = Intake(each, num_envs, taken, n + 1, priority, actor)
         self._pending = {
             k: [np.zeros((num_envs * n, *leaf.shape), leaf.numpy_dtype) for leaf in leaves]
-            for k, leaves in kept.items()
+            for k, leaves in self._intake.kept.items()
         }
         self._count = np.zeros(num_envs, np.int64)
         self._head = np.zeros(num_envs, np.int64)
@@ -151,12 +129,11 @@ class NStepAdder:
     @property
     def version(self) -> int:
         """The version of the weights that now act; set it where the extras bring none."""
-        return self._origins.version if self._origins else 0
+        return self._intake.version
 
     @version.setter
     def version(self, version: int) -> None:
-        if self._origins:
-            self._origins.version = version
+        self._intake.version = version
 
     def add(
         self,
@@ -171,26 +148,21 @@ class NStepAdder:
         valid: np.ndarray | None = None,
     ) -> int:
         """Take one vector step; returns how many items it completed."""
-        read = self._inputs.leaves
-        now, after = read("obs", obs), read("obs", next_obs)
-        finals = None if final_obs is None else read("obs", final_obs)
-        given = {"action": read("action", action)}
-        for name in self._extra_names:
-            if extras is None or name not in extras:
-                raise DataError(f"extras {sorted(extras or ())} arrived, {self._extra_names} was expected.")
-            given[name] = read(name, extras[name])
+        intake = self._intake
+        now, after, finals, given = intake.read(obs, action, extras, next_obs, final_obs)
         items, ends = _plan(
             self._count, self._head, self._rewards, reward, terminated, truncated,
             self._all if valid is None else valid, finals is not None, self._powers,
             self._push, self._env, self._at, self._total, self._discount, self._ended,
         )  # fmt: skip
         if items < 0:
-            raise DataError("an episode ended and no final_obs arrived; bootstrapping needs the true successor.")
-        if self._sharing is not None:
-            now, after, finals = self._sharing.intern(now, after, finals, (terminated | truncated) & (self._push >= 0))
+            raise DataError(NO_FINAL)
+        if intake.sharing is not None:
+            ended = (terminated | truncated) & (self._push >= 0)
+            now, after, finals = intake.sharing.intern(now, after, finals, ended)
         given["obs"] = now
-        if self._origins is not None:
-            given[ORIGIN] = [self._origins.number(extras, valid)]
+        if intake.origins is not None:
+            given[ORIGIN] = [intake.origins.number(extras, valid)]
         if self.n > 1:
             self._store(given, valid)
         if not items:
@@ -200,7 +172,7 @@ class NStepAdder:
         parts = given if straight else self._complete(given, env, items)
         parts["next_obs"] = self._successors(after, finals, env, items, ends)
         parts["reward"], parts["discount"] = [self._total[:items]], [self._discount[:items]]
-        deliver(self._sinks, parts, items, self.signature, self._priority)
+        intake.deliver(parts, items)
         return items
 
     def _store(self, given: dict[str, Leaves], valid: np.ndarray | None) -> None:
@@ -250,9 +222,7 @@ class NStepAdder:
             "head": self._head.copy(),
             "rewards": self._rewards.copy(),
             "pending": {k: {str(i): leaf.copy() for i, leaf in enumerate(v)} for k, v in self._pending.items()},
-            "steps": self._origins.steps if self._origins else 0,
-            "version": self.version,
-            "shared": self._sharing.state() if self._sharing else {},
+            **self._intake.state(),
         }
 
     def restore(self, state: Any) -> None:
@@ -267,10 +237,7 @@ class NStepAdder:
         for name, leaves in self._pending.items():
             for i, leaf in enumerate(leaves):
                 leaf[...] = state["pending"][name][str(i)]
-        if self._origins:
-            self._origins.steps, self._origins.version = int(state["steps"]), int(state["version"])
-        if self._sharing:
-            self._sharing.restore(state["shared"])
+        self._intake.restore(state)
 
 
 def TransitionAdder(

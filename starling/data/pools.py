@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -13,7 +14,8 @@ from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Int, Leaf
 from starling.data.frame_kernels import COUNT, chain_all, retain_frames
 from starling.data.kernels import address
-from starling.data.snapshots import Snapshot
+from starling.data.pages import FrozenArrays
+from starling.data.snapshots import Frozen, Snapshot
 
 __all__ = ["AnyFramePool", "Evicts"]
 
@@ -49,7 +51,9 @@ class AnyFramePool(ABC):
         self.links = np.full(self.frames, -1, np.int32)
         self.heads = np.full(1 << (self.frames - 1).bit_length(), -1, np.int32)
         self.lock = threading.Lock()
+        self.extent = 0  # rows ever written: those beyond hold nothing
         self.snapshot: Snapshot | None = None
+        self.keep: dict[str, Any] = defaultdict(lambda: None)  # what is put aside of each array while all is frozen
         self._owners: list[Evicts] = []
 
     @staticmethod
@@ -83,6 +87,8 @@ class AnyFramePool(ABC):
         frames = np.ascontiguousarray(stacks)
         ids = np.empty((n, self.depth), np.int32)
         start, each = address(frames), self.depth * self.width
+        if self._try_store(start, ids.reshape(-1)):
+            return ids
         for i in range(n):
             while not self._try_store(start + i * each, ids[i]):
                 evicted = [owner.evict() for owner in self._owners]
@@ -96,26 +102,26 @@ class AnyFramePool(ABC):
 
     def _try_store(self, start: int, ids: np.ndarray) -> bool:
         with self.lock:
-            if self.free[COUNT] < self.depth or not self.has_room():
+            if self.free[COUNT] < ids.size or not self.has_room(ids.size):
                 return False
             self.store(start, ids)
             return True
 
     def retain(self, ids: np.ndarray) -> None:
         with self.lock:
-            retain_frames(self.references, ids.ravel())
+            retain_frames(self.references, ids.ravel(), self.keep["references"])
 
     def release(self, ids: np.ndarray) -> None:
         with self.lock:
             self.drop(ids.ravel())
 
     @abstractmethod
-    def has_room(self) -> bool:
-        """Whether the bytes of one more stack fit; the lock is held."""
+    def has_room(self, count: int) -> bool:
+        """Whether the bytes of so many more frames fit; the lock is held."""
 
     @abstractmethod
     def store(self, start: int, ids: np.ndarray) -> None:
-        """Find or store the frames of a stack that lie one after the other at an address; the lock is held."""
+        """Find or store ``ids.size`` frames that lie one after the other at an address; the lock is held."""
 
     @abstractmethod
     def drop(self, ids: np.ndarray) -> None:
@@ -135,38 +141,33 @@ class AnyFramePool(ABC):
     def arrays(self) -> dict[str, np.ndarray]:
         """The further arrays of the state by name; ``generation`` counts how often each row was written."""
 
-    @abstractmethod
-    def used_rows(self) -> int:
-        """Rows from this one on hold nothing; the lock is held."""
+    def _all_arrays(self) -> dict[str, np.ndarray]:
+        return {"references": self.references, "free": self.free, "hashes": self.hashes, **self.arrays}
 
-    def _small(self) -> dict[str, np.ndarray]:
-        further = {name: array.copy() for name, array in self.arrays.items()}
-        own: dict[str, np.ndarray] = {
-            "references": self.references.copy(),
-            "free": self.free.copy(),
-            "hashes": self.hashes.copy(),
-        }
-        return {**own, **further}
-
-    def freeze(self) -> tuple[dict[str, np.ndarray], Snapshot]:
-        """The state without the rows, and a view of the rows as they are now; the lock is held by the caller."""
-        self.snapshot = Snapshot([self.rows], self.used_rows())
-        return self._small(), self.snapshot
+    def freeze(self) -> Frozen:
+        """Everything as it is now, to be read while the pool goes on; the lock is held by the caller."""
+        arrays = self._all_arrays()
+        frozen = FrozenArrays(arrays, {name: (name, 0, array.size) for name, array in arrays.items()})
+        self.keep.update(zip(arrays, frozen.keep))
+        self.snapshot = Snapshot([self.rows], self.extent)
+        return Frozen({"extent": self.extent}, self.snapshot, frozen)
 
     def thaw(self) -> None:
         self.snapshot = None
+        self.keep.clear()
 
-    def restore_frozen(self, state: Mapping[str, np.ndarray]) -> None:
-        """Continue from the first result of ``freeze``, the rows being there; the lock is held by the caller."""
-        self.references[:], self.free[:], self.hashes[:] = state["references"], state["free"], state["hashes"]
-        for name, array in self.arrays.items():
-            array[...] = state[name]
+    def restore_frozen(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Continue from what ``freeze`` gave, the rows being there; the lock is held by the caller."""
+        self.extent = int(numbers["extent"])
+        for name, array in self._all_arrays().items():
+            array[...] = arrays[name]
         chain_all(self.references, self.heads, self.links, self.hashes)
 
     def state(self) -> dict[str, Any]:
         """Everything, as a tree of arrays (copies)."""
         with self.lock:
-            return {"rows": self.rows[: self.used_rows()].copy(), **self._small()}
+            copies = {name: array.copy() for name, array in self._all_arrays().items()}
+            return {"rows": self.rows[: self.extent].copy(), **copies}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from ``state()`` of a pool of the same size."""
@@ -178,4 +179,4 @@ class AnyFramePool(ABC):
             )
         with self.lock:
             self.rows[: rows.shape[0]] = rows
-            self.restore_frozen(state)
+            self.restore_frozen({"extent": rows.shape[0]}, state)

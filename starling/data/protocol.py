@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from starling.core.segments import Field
 from starling.core.spaces import Dict
-from starling.data.segments import Field
 
 __all__ = [
     "CONSUMER_WAITS",

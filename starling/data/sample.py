@@ -12,7 +12,9 @@ from starling.core.errors import ConfigError
 from starling.data.kernels import SOURCE, STRIDE, TARGET, WIDTH, address
 from starling.data.layout import Columns
 
-__all__ = ["Beta", "Sample", "make_sample"]
+__all__ = ["Beta", "Results", "Sample", "make_sample"]
+
+REUSED = 2  # results handed out in turn
 
 
 @dataclass(frozen=True)
@@ -86,3 +88,19 @@ def make_sample(columns: Columns, batch_size: int, given: Mapping[str, np.ndarra
         leaves=leaves,
         plan=plan,
     )
+
+
+class Results:
+    """Results that are handed out in turn and used again two calls later, for callers that bring none."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._made: dict[int, list[Sample]] = {}
+        self._turn = 0
+
+    def next(self, batch_size: int) -> Sample:
+        of_size = self._made.get(batch_size)
+        if of_size is None:
+            of_size = self._made[batch_size] = [make_sample(self._columns, batch_size) for _ in range(REUSED)]
+        self._turn += 1
+        return of_size[self._turn % REUSED]

@@ -63,9 +63,10 @@ class Sampler:
         self._columns = Columns(signature, 1)
         self._columns.allocate()
         sizes = {"batch": batch_size, "depth": self._depth, "updates": updates}
-        greeting = {"role": "sampler", "table": table, "layout": layout, **sizes}
+        greeting = {"role": "sampler", "tables": [table], "layout": layout, **sizes}
         fields = sampler_fields(layout, batch_size, self._depth, updates)
         self._client = Client(address, greeting, fields, patience)
+        self._left: list[Sample] = []  # batches of a lost server that were not taken
         self._attach()
 
     def _attach(self) -> None:
@@ -81,6 +82,8 @@ class Sampler:
 
     def sample(self, timeout: float | None = None) -> Sample:
         """The next batch."""
+        if self._left:
+            return self._left.pop(0)
         self._counters[TAIL] = max(0, self._taken - 1)  # the batch before the last may be overwritten
         fence()
         self._wake_server()
@@ -129,7 +132,11 @@ class Sampler:
         return int(self._counters[UPDATE_HEAD]) - int(self._counters[UPDATE_TAIL]) < self._room
 
     def _recover(self) -> None:
-        """Reconnect, and send again the updates that were not applied."""
+        """Reconnect, and send again the updates that were not applied.
+
+        Batches that the lost server had drawn remain: their memory is this process's as well.
+        """
+        self._left += [self._samples[i % self._depth] for i in range(self._taken, int(self._counters[HEAD]))]
         head, tail = int(self._counters[UPDATE_HEAD]), int(self._counters[UPDATE_TAIL])
         where = np.arange(tail, head) % self._room
         keys, priorities = self._update_keys[where], self._update_priorities[where]

@@ -1,7 +1,8 @@
 """Selectors: which item is drawn, and which makes room. All compiled, all O(log n) or better.
 
 A selector is a kind (an integer), an int64 array and a float64 array, so that one compiled loop serves every pair
-of sampler and remover, and a selector's exact state is the contents of two arrays.
+of sampler and remover, and a selector's exact state is the contents of two arrays. ``k_ints`` and ``k_floats`` are what
+``touch`` needs to keep the old contents of each.
 
     kind                      integers                                floats
     uniform                   count, -, members, position of slot     -
@@ -19,6 +20,7 @@ from numba import njit
 
 from starling.core.errors import ConfigError, UnknownNameError
 from starling.data.layout import aligned_zeros
+from starling.data.pages import touch
 from starling.data.sumtree import draw_many, leaf_weight, set_one, total_weight, tree_levels, tree_size
 
 __all__ = [
@@ -118,13 +120,19 @@ def _before(floats, a, b):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _place(ints, capacity, index, slot):  # type: ignore[no-untyped-def]
-    ints[HEAD + index] = slot
-    ints[HEAD + capacity + slot] = index
+def _put(array, i, value, keep):  # type: ignore[no-untyped-def]
+    touch(array, i, keep)
+    array[i] = value
 
 
 @njit(cache=True, nogil=True)
-def _sift(ints, floats, capacity, index):  # type: ignore[no-untyped-def]
+def _place(ints, capacity, index, slot, k_ints):  # type: ignore[no-untyped-def]
+    _put(ints, HEAD + index, slot, k_ints)
+    _put(ints, HEAD + capacity + slot, index, k_ints)
+
+
+@njit(cache=True, nogil=True)
+def _sift(ints, floats, capacity, index, k_ints):  # type: ignore[no-untyped-def]
     """Move the heap's entry at ``index`` up or down to where it belongs."""
     count = ints[0]
     slot = ints[HEAD + index]
@@ -132,7 +140,7 @@ def _sift(ints, floats, capacity, index):  # type: ignore[no-untyped-def]
         parent = (index - 1) // 2
         if not _before(floats, slot, ints[HEAD + parent]):
             break
-        _place(ints, capacity, index, ints[HEAD + parent])
+        _place(ints, capacity, index, ints[HEAD + parent], k_ints)
         index = parent
     while True:
         child = 2 * index + 1
@@ -142,9 +150,9 @@ def _sift(ints, floats, capacity, index):  # type: ignore[no-untyped-def]
             child += 1
         if not _before(floats, ints[HEAD + child], slot):
             break
-        _place(ints, capacity, index, ints[HEAD + child])
+        _place(ints, capacity, index, ints[HEAD + child], k_ints)
         index = child
-    _place(ints, capacity, index, slot)
+    _place(ints, capacity, index, slot, k_ints)
 
 
 @njit(cache=True, nogil=True)
@@ -153,64 +161,55 @@ def _sort_key(kind, priority):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def add(kind, ints, floats, levels, slot, priority, alpha):  # type: ignore[no-untyped-def]
+def add(kind, ints, floats, levels, slot, priority, alpha, k_ints, k_floats):  # type: ignore[no-untyped-def]
     """Let an item in."""
     capacity = (ints.size - HEAD) // 2
     if kind in (FIFO, LIFO):
         newest = ints[1]
-        ints[HEAD + slot] = -1
-        ints[HEAD + capacity + slot] = newest
-        if newest >= 0:
-            ints[HEAD + newest] = slot
-        else:
-            ints[0] = slot
-        ints[1] = slot
+        _put(ints, HEAD + slot, -1, k_ints)
+        _put(ints, HEAD + capacity + slot, newest, k_ints)
+        _put(ints, HEAD + newest if newest >= 0 else 0, slot, k_ints)
+        _put(ints, 1, slot, k_ints)
         return
     count = ints[0]
-    _place(ints, capacity, count, slot)
-    ints[0] = count + 1
+    _place(ints, capacity, count, slot, k_ints)
+    _put(ints, 0, count + 1, k_ints)
     if kind == PRIORITIZED:
-        set_one(floats, levels, slot, priority**alpha)
+        set_one(floats, levels, slot, priority**alpha, k_floats)
     elif kind != UNIFORM:
-        floats[slot] = _sort_key(kind, priority)
-        _sift(ints, floats, capacity, count)
+        _put(floats, slot, _sort_key(kind, priority), k_floats)
+        _sift(ints, floats, capacity, count, k_ints)
 
 
 @njit(cache=True, nogil=True)
-def drop(kind, ints, floats, levels, slot):  # type: ignore[no-untyped-def]
+def drop(kind, ints, floats, levels, slot, k_ints, k_floats):  # type: ignore[no-untyped-def]
     """Take an item out."""
     capacity = (ints.size - HEAD) // 2
     if kind in (FIFO, LIFO):
         after, before = ints[HEAD + slot], ints[HEAD + capacity + slot]
-        if before >= 0:
-            ints[HEAD + before] = after
-        else:
-            ints[0] = after
-        if after >= 0:
-            ints[HEAD + capacity + after] = before
-        else:
-            ints[1] = before
+        _put(ints, HEAD + before if before >= 0 else 0, after, k_ints)
+        _put(ints, HEAD + capacity + after if after >= 0 else 1, before, k_ints)
         return
     last = ints[0] - 1
     index = ints[HEAD + capacity + slot]
-    ints[0] = last
+    _put(ints, 0, last, k_ints)
     if index != last:
-        _place(ints, capacity, index, ints[HEAD + last])
+        _place(ints, capacity, index, ints[HEAD + last], k_ints)
         if kind in (MAX_HEAP, MIN_HEAP):
-            _sift(ints, floats, capacity, index)
+            _sift(ints, floats, capacity, index, k_ints)
     if kind == PRIORITIZED:
-        set_one(floats, levels, slot, 0.0)
+        set_one(floats, levels, slot, 0.0, k_floats)
 
 
 @njit(cache=True, nogil=True)
-def change(kind, ints, floats, levels, slot, priority, alpha):  # type: ignore[no-untyped-def]
+def change(kind, ints, floats, levels, slot, priority, alpha, k_ints, k_floats):  # type: ignore[no-untyped-def]
     """Give an item another priority."""
     if kind == PRIORITIZED:
-        set_one(floats, levels, slot, priority**alpha)
+        set_one(floats, levels, slot, priority**alpha, k_floats)
     elif kind in (MAX_HEAP, MIN_HEAP):
         capacity = (ints.size - HEAD) // 2
-        floats[slot] = _sort_key(kind, priority)
-        _sift(ints, floats, capacity, ints[HEAD + capacity + slot])
+        _put(floats, slot, _sort_key(kind, priority), k_floats)
+        _sift(ints, floats, capacity, ints[HEAD + capacity + slot], k_ints)
 
 
 @njit(cache=True, nogil=True)

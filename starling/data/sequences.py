@@ -16,21 +16,11 @@ import numpy as np
 
 from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Bool, Dict, Float, Leaf, Space, Tuple
-from starling.data.steps import (
-    ORIGIN,
-    ORIGIN_SPACE,
-    Inputs,
-    Leaves,
-    Origins,
-    Priority,
-    Sink,
-    deliver,
-    shared_observations,
-)
+from starling.data.steps import NO_FINAL, ORIGIN, ORIGIN_SPACE, Intake, Leaves, Priority, Sink, as_sinks
 
 __all__ = ["EpisodeAdder", "SequenceAdder", "sequence_signature"]
 
-OWN = ("obs", "action", "reward", "discount", "mask", "state", ORIGIN)
+NEEDED = ("obs", "action", "reward", "discount", "mask")
 
 
 def _in_time(space: Space, steps: int) -> Space:
@@ -91,15 +81,9 @@ class SequenceAdder:
         priority: Priority | None = None,
         actor: int = 0,
     ) -> None:
-        self._sinks: list[Sink] = list(sinks) if isinstance(sinks, Sequence) else [sinks]
-        self.signature = self._sinks[0].signature
+        each = as_sinks(sinks, NEEDED, "sequence_signature")
+        self.signature = each[0].signature
         spaces = self.signature.spaces
-        missing = {"obs", "action", "reward", "discount", "mask"} - set(spaces)
-        if missing or any(sink.signature.spaces.keys() != spaces.keys() for sink in self._sinks):
-            raise ConfigError(
-                f"the tables' signatures are {[sorted(s.signature.spaces) for s in self._sinks]}; a sequence adder "
-                "needs the same in each, with obs, action, reward, discount and mask: see sequence_signature."
-            )
         self.length = length = dict(spaces["mask"].items())[""].shape[0]
         if not 0 <= overlap < length or not 0 <= burn_in < length:
             raise ConfigError(
@@ -108,37 +92,32 @@ class SequenceAdder:
         if not 0 <= gamma <= 1:
             raise ConfigError(f"gamma={gamma}; a discount factor lies between 0 and 1.")
         self.num_envs, self.gamma, self.overlap, self.burn_in = num_envs, gamma, overlap, burn_in
-        self._priority = priority
-        self._extra_names = [k for k in spaces if k not in OWN]
-        taken = {k: _one_step(spaces[k]) for k in ("obs", "action", *self._extra_names)}
+        extras = [name for name in spaces if name not in (*NEEDED, "state", ORIGIN)]
+        taken = {name: _one_step(spaces[name]) for name in ("obs", "action", *extras)}
         if "state" in spaces:
             taken["state"] = spaces["state"]
-        self._inputs = Inputs(taken, num_envs, self._sinks[0].shared)
-        self._origins = Origins(num_envs, actor) if ORIGIN in spaces else None
-        self._sharing = shared_observations(self._sinks, taken["obs"], length + 1)
+        self._intake = Intake(each, num_envs, taken, length + 1, priority, actor)
         self._count = np.zeros(num_envs, np.int64)
         self._first = np.ones(num_envs, np.bool_)  # no sequence of this episode was emitted yet
-        kept: dict[str, list[Leaf]] = dict(self._inputs.kept)
-        kept |= {"reward": [Float(())], "discount": [Float(())], "mask": [Bool(())]}
-        if self._origins:
-            kept[ORIGIN] = [ORIGIN_SPACE]
+        numbers: dict[str, list[Leaf]] = {"reward": [Float(())], "discount": [Float(())], "mask": [Bool(())]}
+        kept = {**self._intake.kept, **numbers}
         # One more row than steps, for the observation behind the last.
         self._rows = {
             name: [np.zeros((num_envs, length + (name == "obs"), *leaf.shape), leaf.numpy_dtype) for leaf in leaves]
             for name, leaves in kept.items()
         }
         # Minus one is no frame: what lies behind the end refers to none.
-        self._blank = [-1 if self._sharing and self._sharing.pools[i] else 0 for i in range(len(kept["obs"]))]
+        sharing = self._intake.sharing
+        self._blank = [-1 if sharing and sharing.pools[i] else 0 for i in range(len(kept["obs"]))]
 
     @property
     def version(self) -> int:
         """The version of the weights that now act; set it where the extras bring none."""
-        return self._origins.version if self._origins else 0
+        return self._intake.version
 
     @version.setter
     def version(self, version: int) -> None:
-        if self._origins:
-            self._origins.version = version
+        self._intake.version = version
 
     def add(
         self,
@@ -153,26 +132,20 @@ class SequenceAdder:
         valid: np.ndarray | None = None,
     ) -> int:
         """Take one vector step; returns how many sequences it completed."""
-        read = self._inputs.leaves
-        now, after = read("obs", obs), read("obs", next_obs)
-        finals = None if final_obs is None else read("obs", final_obs)
-        given = {"action": read("action", action)}
-        for name in (*self._extra_names, *(["state"] if "state" in self._rows else [])):
-            if extras is None or name not in extras:
-                raise DataError(f"extras {sorted(extras or ())} arrived, {name!r} was expected among them.")
-            given[name] = read(name, extras[name])
+        intake = self._intake
+        now, after, finals, given = intake.read(obs, action, extras, next_obs, final_obs)
         real = np.ones(self.num_envs, np.bool_) if valid is None else valid
         ended = (terminated | truncated) & real
         if finals is None and ended.any():
-            raise DataError("an episode ended and no final_obs arrived; bootstrapping needs the true successor.")
-        if self._sharing is not None:
-            now, after, finals = self._sharing.intern(now, after, finals, ended)
+            raise DataError(NO_FINAL)
+        if intake.sharing is not None:
+            now, after, finals = intake.sharing.intern(now, after, finals, ended)
         given["obs"] = now
         given["reward"] = [np.asarray(reward, np.float32)]
         given["discount"] = [np.where(terminated, 0.0, self.gamma).astype(np.float32)]
         given["mask"] = [real]
-        if self._origins is not None:
-            given[ORIGIN] = [self._origins.number(extras, valid)]
+        if intake.origins is not None:
+            given[ORIGIN] = [intake.origins.number(extras, valid)]
         self._store(given, after, finals, np.flatnonzero(real), ended)
         return self._emit(ended)
 
@@ -203,7 +176,7 @@ class SequenceAdder:
             parts = {name: [rows[out] for rows in leaves] for name, leaves in self._rows.items()}
             if "state" in parts:
                 parts["state"] = [rows[:, 0] for rows in parts["state"]]
-            deliver(self._sinks, parts, out.size, self.signature, self._priority)
+            self._intake.deliver(parts, out.size)
         going_on = np.flatnonzero(full & ~ended)
         if going_on.size:
             self._shift(going_on)
@@ -236,9 +209,7 @@ class SequenceAdder:
             "count": self._count.copy(),
             "first": self._first.copy(),
             "rows": {k: {str(i): leaf.copy() for i, leaf in enumerate(v)} for k, v in self._rows.items()},
-            "steps": self._origins.steps if self._origins else 0,
-            "version": self.version,
-            "shared": self._sharing.state() if self._sharing else {},
+            **self._intake.state(),
         }
 
     def restore(self, state: Any) -> None:
@@ -249,10 +220,7 @@ class SequenceAdder:
         for name, leaves in self._rows.items():
             for i, leaf in enumerate(leaves):
                 leaf[...] = state["rows"][name][str(i)]
-        if self._origins:
-            self._origins.steps, self._origins.version = int(state["steps"]), int(state["version"])
-        if self._sharing:
-            self._sharing.restore(state["shared"])
+        self._intake.restore(state)
 
 
 def EpisodeAdder(

@@ -4,9 +4,9 @@
     server.serve()                                # until stop(), in this thread
 
 With a ``directory`` the tables survive the server's death: a checkpoint from time to time, and a journal of what was
-inserted since. A writer is told that an item is safe only after it is in both the table and the journal. Every writer
-numbers its items; the server remembers how many it has of each, across restarts, so that a writer which sends again
-after a break doubles nothing.
+inserted, drawn and updated since. A writer is told that an item is safe only after it is in both the table and the
+journal. Every writer numbers its items; the server remembers how many it has of each, across restarts, so that a writer
+which sends again after a break doubles nothing.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from starling.core.errors import ConfigError, DataError, StarlingError, UnknownNameError
+from starling.core.errors import ConfigError, StarlingError
 from starling.data.connections import SamplerEnd, WriterEnd, close_end
 from starling.data.kernels import fence
 from starling.data.ledger import Ledger
-from starling.data.protocol import describe, sampler_fields, writer_fields
-from starling.data.segments import Segment
+from starling.data.reception import Reception
 from starling.data.table import Table
-from starling.data.wire import drain, receive, send
+from starling.data.wire import drain
 
 __all__ = ["TableServer"]
 
@@ -39,15 +38,13 @@ DROWSY = 0.02  # seconds without work after which writers must ring the bell: un
 NAP = 0.0003  # seconds
 
 
-class _BusyError(DataError):
-    """The same writer's earlier connection is not finished; it may try again."""
-
-
 class TableServer:
     """Serves tables at a socket.
 
     ``checkpoint_every`` is in seconds; 0 leaves it to ``checkpoint()``, and the journal grows until then. A periodic
-    checkpoint that fails is reported among the stats, and tried again.
+    checkpoint that fails is reported among the stats, and tried again. ``durable`` has the disk confirm the journal
+    before a writer is told that its items are safe: they then survive the death of the machine, not only that of the
+    server.
     """
 
     def __init__(
@@ -58,8 +55,12 @@ class TableServer:
         directory: str | Path | None = None,
         checkpoint_every: float = 60.0,
         compress: bool = False,
+        durable: bool = False,
     ) -> None:
         self.tables, self.address = dict(tables), Path(address)
+        for name in self.tables:
+            if not name or set(name) & set(",/"):
+                raise ConfigError(f"a table is named {name!r}; names are not empty and have no comma and no slash.")
         if len(os.fsencode(self.address)) > LONGEST_ADDRESS:
             raise ConfigError(f"the address {self.address} is too long for a socket; at most {LONGEST_ADDRESS} bytes.")
         self._every = 0.0 if directory is None else checkpoint_every
@@ -69,7 +70,8 @@ class TableServer:
         self._stopping = False
         self._last_busy = 0.0
         self._lock_file = self._take_address()
-        self._ledger = Ledger(self.tables, None if directory is None else Path(directory), compress)
+        self._ledger = Ledger(self.tables, None if directory is None else Path(directory), compress, durable)
+        self._reception = Reception(self.tables, self._ledger, self._is_connected, self._stats, self.checkpoint)
         self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self.address))
@@ -99,9 +101,7 @@ class TableServer:
         turn = 0
         try:
             while not self._stopping:
-                busy = self._serve_orphans() if self._orphans else False
-                for end in list(self._ends.values()):
-                    busy |= end.serve()
+                busy = self._serve_all()
                 turn += 1
                 if not busy or turn % 16 == 0:
                     self._look_around(busy)
@@ -113,6 +113,20 @@ class TableServer:
             if saving:
                 saving.join()
             self._release()
+
+    def _serve_all(self) -> bool:
+        """Give each connection its turn, make what they did safe, and tell them; returns whether anything was done."""
+        ends = [*self._orphans, *self._ends.values()]
+        busy = False
+        for end in ends:
+            busy |= end.serve()
+        if self._ledger.settle(idle=not busy):
+            for end in ends:
+                end.acknowledge()
+        for orphan in [end for end in self._orphans if not end.pending()]:
+            self._orphans.remove(orphan)
+            close_end(orphan)
+        return busy
 
     def start(self) -> threading.Thread:
         """Serve in a thread of this process."""
@@ -169,77 +183,20 @@ class TableServer:
             self._selector.register(connection, selectors.EVENT_READ, "greeting")
 
     def _greet(self, connection: socket.socket) -> None:
-        """Answer a newcomer's first message."""
+        """Hear a newcomer's first message."""
         self._selector.unregister(connection)
-        try:
-            message, _ = receive(connection)
-        except (OSError, ValueError, DataError):
-            connection.close()
-            return
-        try:
-            self._welcome(connection, message)
-        except (StarlingError, KeyError, TypeError, ValueError) as error:
-            reason = f"the request lacks {error}." if isinstance(error, KeyError) else str(error)
-            with contextlib.suppress(OSError):
-                send(connection, {"busy" if isinstance(error, _BusyError) else "error": reason})
-            connection.close()
-        except OSError:
-            connection.close()
+        end = self._reception.greet(connection)
+        if end is not None:
+            self._ends[connection.fileno()] = end
+            self._selector.register(connection, selectors.EVENT_READ, "bell")
 
-    def _welcome(self, connection: socket.socket, message: dict[str, Any]) -> None:
-        role = message["role"]
-        if role == "stats":
-            stats: dict[str, Any] = {name: table.stats() for name, table in self.tables.items()}
-            send(connection, {**stats, "(server)": {"checkpoint_error": self._checkpoint_error}})
-            connection.close()
-            return
-        if role == "checkpoint":
-            threading.Thread(target=self._checkpoint_for, args=(connection,)).start()
-            return
-        name = str(message["table"])
-        if name not in self.tables:
-            raise UnknownNameError("table", name, self.tables)
-        table = self.tables[name]
-        layout = describe(table.signature)
-        if message["layout"] != layout:
-            raise DataError(f"the client's items are {message['layout']}, those of the table {name!r} {layout}.")
-        end: WriterEnd | SamplerEnd
-        if role == "writer":
-            end = self._writer(connection, table, f"{int(message['actor'])}/{name}", int(message["slots"]), layout)
-        else:
-            end = self._sampler(connection, table, message, layout)
-        connection.setblocking(False)
-        self._ends[connection.fileno()] = end
-        self._selector.register(connection, selectors.EVENT_READ, "bell")
+    def _is_connected(self, writer: str) -> bool:
+        ends = (*self._ends.values(), *self._orphans)
+        return any(end.writer == writer for end in ends if isinstance(end, WriterEnd))
 
-    def _writer(
-        self, connection: socket.socket, table: Table, writer: str, slots: int, layout: list[list[Any]]
-    ) -> WriterEnd:
-        if any(end.writer == writer for end in (*self._ends.values(), *self._orphans) if isinstance(end, WriterEnd)):
-            raise _BusyError(f"the writer {writer!r} is connected already; each writer needs its own actor.")
-        segment = Segment(writer_fields(layout, slots))
-        accepted = self._ledger.accepted(writer)
-        segment.counters[:2] = accepted
-        send(connection, {"accepted": accepted}, [segment.descriptor])
-        return WriterEnd(connection, segment, table, writer, self._ledger.commit)
-
-    def _sampler(
-        self, connection: socket.socket, table: Table, message: dict[str, Any], layout: list[list[Any]]
-    ) -> SamplerEnd:
-        batch, depth, updates = (int(message[key]) for key in ("batch", "depth", "updates"))
-        segment = Segment(sampler_fields(layout, batch, depth, updates))
-        send(connection, {}, [segment.descriptor])
-        return SamplerEnd(connection, segment, table, batch, depth)
-
-    def _checkpoint_for(self, connection: socket.socket) -> None:
-        try:
-            self.checkpoint()
-            answer = {"saved": True}
-        except (StarlingError, OSError) as error:
-            answer = {"error": str(error)}  # type: ignore[dict-item]
-        with contextlib.suppress(OSError):
-            send(connection, answer)
-        connection.close()
+    def _stats(self) -> dict[str, Any]:
+        stats: dict[str, Any] = {name: table.stats() for name, table in self.tables.items()}
+        return {**stats, "(server)": {"checkpoint_error": self._checkpoint_error}}
 
     def _drop(self, connection: socket.socket) -> None:
         """The other side is gone. What a writer had published is still taken, as the limiter allows."""
@@ -250,15 +207,6 @@ class TableServer:
             self._orphans.append(end)
         else:
             close_end(end)
-
-    def _serve_orphans(self) -> bool:
-        busy = False
-        for end in list(self._orphans):
-            busy |= end.serve()
-            if not end.pending():
-                self._orphans.remove(end)
-                close_end(end)
-        return busy
 
     def _release(self) -> None:
         self._listener.close()

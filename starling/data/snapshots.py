@@ -2,44 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-__all__ = ["Snapshot"]
+from starling.data.pages import FrozenArrays
+
+__all__ = ["Frozen", "Snapshot"]
+
+CHUNK = 4_000_000  # bytes of rows put aside that are allocated at once
 
 
 class Snapshot:
     """Rows 0 … ``extent`` − 1 of some arrays as they were at the start.
 
-    The owner calls ``before_write`` ahead of every write, the reader ``copy`` for block after block in rising order;
-    both hold the owner's lock. ``extras`` are further arrays of the same rows that change more often.
+    The owner calls ``before_write`` ahead of every write, the reader ``copy`` or ``skip`` for block after block in
+    rising order; both hold the owner's lock.
     """
 
-    def __init__(self, arrays: list[np.ndarray], extent: int, extras: Mapping[str, np.ndarray] | None = None) -> None:
-        self._arrays, self._extras, self.extent = arrays, dict(extras or {}), extent
+    def __init__(self, arrays: list[np.ndarray], extent: int) -> None:
+        self._arrays, self.extent = arrays, extent
         self._done = 0
-        self._aside = np.zeros(extent, np.bool_)
-        self._saved: list[tuple[np.ndarray, list[np.ndarray]]] = []
+        self._place = np.zeros(extent, np.int32)  # 1 + a row's number among those put aside; 0: it is not
+        self._count = 0
+        self._room = max(1, CHUNK // max(1, sum(array[:1].nbytes for array in arrays)))
+        self._chunks: list[list[np.ndarray]] = []
 
     def before_write(self, slots: np.ndarray) -> None:
         """Put aside the rows among ``slots`` that are still to be copied."""
         slots = slots[(slots >= self._done) & (slots < self.extent)]
-        slots = slots[~self._aside[slots]]
-        if slots.size:
-            self._aside[slots] = True
-            self._saved.append((slots, [array[slots] for array in (*self._arrays, *self._extras.values())]))
+        slots = slots[self._place[slots] == 0]
+        while slots.size:
+            start = self._count % self._room
+            if start == 0:
+                self._chunks.append([np.empty((self._room, *a.shape[1:]), a.dtype) for a in self._arrays])
+            part, slots = slots[: self._room - start], slots[self._room - start :]
+            for chunk, array in zip(self._chunks[-1], self._arrays):
+                chunk[start : start + part.size] = array[part]
+            self._place[part] = np.arange(self._count, self._count + part.size) + 1
+            self._count += part.size
 
-    def copy(self, start: int, end: int, whole: bool = True) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-        """The rows ``start`` … ``end`` − 1 as they were: of each array if ``whole``, and of each extra."""
-        skipped = 0 if whole else len(self._arrays)
-        sources = [*self._arrays, *self._extras.values()][skipped:]
-        blocks = [array[start:end].copy() for array in sources]
-        if self._aside[start:end].any():
-            for slots, rows in self._saved:
-                inside = (slots >= start) & (slots < end)
-                for block, row in zip(blocks, rows[skipped:]):
-                    block[slots[inside] - start] = row[inside]
+    def copy(self, start: int, end: int) -> list[np.ndarray]:
+        """The rows ``start`` … ``end`` − 1 of each array as they were."""
+        blocks = [array[start:end].copy() for array in self._arrays]
+        places = self._place[start:end]
+        rows = np.flatnonzero(places)
+        numbers = places[rows] - 1
+        for which in np.unique(numbers // self._room):
+            inside = numbers // self._room == which
+            for block, chunk in zip(blocks, self._chunks[which]):
+                block[rows[inside]] = chunk[numbers[inside] % self._room]
         self._done = end
-        count = len(self._arrays) - skipped
-        return blocks[:count], dict(zip(self._extras, blocks[count:]))
+        return blocks
+
+    def skip(self, end: int) -> None:
+        """Nobody wants the rows before ``end``."""
+        self._done = end
+
+
+@dataclass
+class Frozen:
+    """Something of one moment, to be read piece by piece: numbers, rows, and further arrays."""
+
+    numbers: dict[str, Any]
+    rows: Snapshot
+    arrays: FrozenArrays

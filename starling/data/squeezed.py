@@ -7,6 +7,8 @@ as it is.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -15,11 +17,13 @@ from starling.core.spaces import Leaf
 from starling.data.frame_kernels import COUNT, find_frame, hash_bytes, link_frame, unlink_frame
 from starling.data.kernels import address, copy_bytes, fill_bytes, fill_zero, load_1, same_bytes, store_1
 from starling.data.memory import refuse_if_too_large
+from starling.data.pages import touch
 from starling.data.pools import AnyFramePool
 
 __all__ = ["SqueezedFramePool", "squeeze", "unsqueeze"]
 
 BLOCK = 256
+KEPT = ("references", "free", "hashes", "generation", "following", "free_blocks", "firsts", "lengths")
 SHORTEST_RUN, LONGEST_RUN, LONGEST_COPY = 3, 130, 128
 
 
@@ -102,9 +106,13 @@ def _unpack(frame, width, blocks, following, firsts, lengths, packed, target):  
 @njit(cache=True, nogil=True)
 def _store(  # type: ignore[no-untyped-def]
     width, references, free, heads, links, hashes, blocks, following, free_blocks, generation, firsts, lengths,
-    packed, plain, new, count, ids,
+    packed, plain, new, count, ids, keep,
 ):  # fmt: skip
-    """Find or store ``count`` frames that lie one after the other at ``new``; ``packed`` and ``plain`` are scratch."""
+    """Find or store ``count`` frames that lie one after the other at ``new``; ``packed`` and ``plain`` are scratch.
+
+    ``keep`` is what ``touch`` needs for each of the arrays ``KEPT``.
+    """
+    k_references, k_free, k_hashes, k_generation, k_following, k_free_blocks, k_firsts, k_lengths = keep
     for j in range(count):
         start = new + j * width
         value = hash_bytes(start, width)
@@ -115,41 +123,54 @@ def _store(  # type: ignore[no-untyped-def]
                 break
             found = find_frame(heads, links, hashes, value, found)
         if found < 0:
+            touch(free, COUNT, k_free)
             free[COUNT] -= 1
             found = np.int64(free[1 + free[COUNT]])
             length = squeeze(start, width, packed)
+            touch(lengths, found, k_lengths)
             lengths[found] = length
+            touch(firsts, found, k_firsts)
+            touch(free_blocks, COUNT, k_free_blocks)
             last = -1
             for done in range(0, length, BLOCK):
                 free_blocks[COUNT] -= 1
                 block = free_blocks[1 + free_blocks[COUNT]]
+                touch(generation, block, k_generation)
                 generation[block] += 1
                 copy_bytes(blocks + np.int64(block) * BLOCK, packed + done, min(BLOCK, length - done))
                 if last < 0:
                     firsts[found] = block
                 else:
+                    touch(following, last, k_following)
                     following[last] = block
                 last = block
-            link_frame(heads, links, hashes, value, found)
+            link_frame(heads, links, hashes, value, found, k_hashes)
         ids[j] = found
+        touch(references, found, k_references)
         references[found] += 1
 
 
 @njit(cache=True, nogil=True)
-def _drop(references, free, heads, links, hashes, following, free_blocks, firsts, lengths, ids):  # type: ignore[no-untyped-def]
+def _drop(references, free, heads, links, hashes, following, free_blocks, firsts, lengths, ids, keep):  # type: ignore[no-untyped-def]
+    k_references, k_free, k_free_blocks = keep[0], keep[1], keep[5]
     for i in range(ids.size):
         frame = ids[i]
         if frame < 0:
             continue
+        touch(references, frame, k_references)
         references[frame] -= 1
         if references[frame] > 0:
             continue
         unlink_frame(heads, links, hashes, frame)
         block = firsts[frame]
+        touch(free_blocks, COUNT, k_free_blocks)
         for _ in range(0, lengths[frame], BLOCK):
+            touch(free_blocks, 1 + free_blocks[COUNT], k_free_blocks)
             free_blocks[1 + free_blocks[COUNT]] = block
             free_blocks[COUNT] += 1
             block = following[block]
+        touch(free, COUNT, k_free)
+        touch(free, 1 + free[COUNT], k_free)
         free[1 + free[COUNT]] = frame
         free[COUNT] += 1
 
@@ -175,10 +196,10 @@ class SqueezedFramePool(AnyFramePool):
 
     def __init__(self, space: Leaf, frames: int, stack_axis: int | None = None, *, nbytes: int) -> None:
         AnyFramePool.__init__(self, space, frames, stack_axis)
-        self._most = -(-self.width // BLOCK) * self.depth  # blocks that a stack may need
+        self._most = -(-self.width // BLOCK)  # blocks that a frame may need
         count = int(nbytes) // BLOCK
-        if count < 2 * self._most:
-            least = 2 * self._most * BLOCK
+        if count < 2 * self._most * self.depth:
+            least = 2 * self._most * self.depth * BLOCK
             raise ConfigError(f"nbytes={nbytes}; two stacks that cannot be squeezed must fit: at least {least}.")
         refuse_if_too_large(f"a pool of {frames:,} squeezed frames", {"blocks": count * BLOCK}, "Lower nbytes.")
         self.blocks = np.zeros((count, BLOCK), np.uint8)
@@ -193,23 +214,28 @@ class SqueezedFramePool(AnyFramePool):
     def bytes_in_use(self) -> int:
         return BLOCK * (len(self.blocks) - int(self.free_blocks[COUNT]))
 
-    def has_room(self) -> bool:
-        return bool(self.free_blocks[COUNT] >= self._most)
+    def has_room(self, count: int) -> bool:
+        return bool(self.free_blocks[COUNT] >= count * self._most)
 
     def store(self, start: int, ids: np.ndarray) -> None:
+        top = 1 + int(self.free_blocks[COUNT])
         if self.snapshot is not None:
-            top = 1 + int(self.free_blocks[COUNT])
-            self.snapshot.before_write(self.free_blocks[top - self._most : top])
+            self.snapshot.before_write(self.free_blocks[top - ids.size * self._most : top])
         _store(
             self.width, self.references, self.free, self.heads, self.links, self.hashes, address(self.blocks),
             self.following, self.free_blocks, self.generation, self.firsts, self.lengths,
-            address(self._packed), address(self._plain), start, self.depth, ids,
+            address(self._packed), address(self._plain), start, ids.size, ids, self._keep_all(),
         )  # fmt: skip
+        taken = self.free_blocks[1 + int(self.free_blocks[COUNT]) : top]
+        self.extent = max(self.extent, int(taken.max(initial=-1)) + 1)
+
+    def _keep_all(self) -> tuple[Any, ...]:
+        return tuple(self.keep[name] for name in KEPT)
 
     def drop(self, ids: np.ndarray) -> None:
         _drop(
             self.references, self.free, self.heads, self.links, self.hashes,
-            self.following, self.free_blocks, self.firsts, self.lengths, ids,
+            self.following, self.free_blocks, self.firsts, self.lengths, ids, self._keep_all(),
         )  # fmt: skip
 
     def gather(self, column: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
@@ -238,8 +264,3 @@ class SqueezedFramePool(AnyFramePool):
             "firsts": self.firsts,
             "lengths": self.lengths,
         }
-
-    def used_rows(self) -> int:
-        taken = np.ones(len(self.blocks), np.bool_)
-        taken[self.free_blocks[1 : 1 + int(self.free_blocks[COUNT])]] = False
-        return int(np.flatnonzero(taken).max(initial=-1)) + 1

@@ -1,4 +1,4 @@
-"""What all adders have in common: checked inputs, the origin of each step, and frames stored once."""
+"""What all adders have in common: checked inputs, the origin of each step, frames stored once, and delivery."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from starling.data.layout import flatten_items, rebuild
 from starling.data.pools import AnyFramePool
 
 __all__ = [
+    "NO_FINAL",
     "ORIGIN",
     "ORIGIN_SPACE",
-    "Inputs",
+    "Intake",
     "Leaves",
-    "Origins",
     "Priority",
-    "SharedObservations",
     "Sink",
-    "deliver",
-    "shared_observations",
+    "as_sinks",
 ]
 
 ORIGIN = "origin"  # weight version, actor, number of the step
 ORIGIN_SPACE = Int((3,), -1, 2**62, "int64")
+NO_FINAL = "an episode ended and no final_obs arrived; bootstrapping needs the true successor."
 Leaves = list[np.ndarray]
 Priority = Callable[[Any], np.ndarray]
 
@@ -160,18 +159,89 @@ def shared_observations(sinks: Sequence[Sink], obs: Space, window: int) -> Share
     return SharedObservations(pools, window) if any(pools) else None
 
 
-def deliver(
-    sinks: Sequence[Sink], parts: Mapping[str, Leaves], n: int, signature: Dict, priority: Priority | None
-) -> None:
-    """Insert ``n`` complete items, given by the leaves of each part of the signature, into every sink."""
-    leaves = [leaf for name in signature.spaces for leaf in parts[name]]
-    priorities = None
-    if priority is not None:
-        seen, pools = list(leaves), sinks[0].shared
-        for i, (path, space) in enumerate(signature.items()):
-            if path in pools:
-                seen[i] = np.empty((n, *space.shape), space.numpy_dtype)
-                pools[path].gather(leaves[i], np.arange(n), seen[i])
-        priorities = priority(rebuild(signature, seen))
-    for sink in sinks:
-        sink.insert_leaves(leaves, n, priorities)
+def as_sinks(sinks: Sink | Sequence[Sink], needed: Sequence[str], example: str) -> list[Sink]:
+    """The sinks as a list; ConfigError unless they have one signature, with what is needed."""
+    each = list(sinks) if isinstance(sinks, Sequence) else [sinks]
+    found = [sink.signature.spaces.keys() for sink in each]
+    if not found or set(needed) - set(found[0]) or any(keys != found[0] for keys in found):
+        raise ConfigError(
+            f"the tables' signatures are {[sorted(keys) for keys in found]}; this adder needs the same in each, with "
+            f"{', '.join(needed)}: see {example}."
+        )
+    return each
+
+
+class Intake:
+    """What every adder does with a vector step: read it, share its frames, number it, deliver what becomes of it.
+
+    ``spaces`` are those of one step of one environment: obs, action and the extras. ``window`` is the number of steps
+    for which an unfinished item may refer to a frame.
+    """
+
+    def __init__(
+        self,
+        sinks: list[Sink],
+        num_envs: int,
+        spaces: Mapping[str, Space],
+        window: int,
+        priority: Priority | None,
+        actor: int,
+    ) -> None:
+        self._sinks, self._priority = sinks, priority
+        self.signature = sinks[0].signature
+        self._extras = [name for name in spaces if name not in ("obs", "action")]
+        self._inputs = Inputs(spaces, num_envs, sinks[0].shared)
+        self.origins = Origins(num_envs, actor) if ORIGIN in self.signature.spaces else None
+        self.sharing = shared_observations(sinks, spaces["obs"], window)
+        self.kept: dict[str, list[Leaf]] = dict(self._inputs.kept)
+        if self.origins:
+            self.kept[ORIGIN] = [ORIGIN_SPACE]
+
+    def read(
+        self, obs: Any, action: Any, extras: Any, next_obs: Any, final_obs: Any
+    ) -> tuple[Leaves, Leaves, Leaves | None, dict[str, Leaves]]:
+        """The leaves of obs, next_obs and final_obs, and those of action and extras by name."""
+        read = self._inputs.leaves
+        given = {"action": read("action", action)}
+        for name in self._extras:
+            if extras is None or name not in extras:
+                raise DataError(f"extras {sorted(extras or ())} arrived, {name!r} was expected among them.")
+            given[name] = read(name, extras[name])
+        return read("obs", obs), read("obs", next_obs), None if final_obs is None else read("obs", final_obs), given
+
+    def deliver(self, parts: Mapping[str, Leaves], n: int) -> None:
+        """Insert ``n`` complete items, given by the leaves of each part of the signature, into every sink."""
+        leaves = [leaf for name in self.signature.spaces for leaf in parts[name]]
+        priorities = None
+        if self._priority is not None:
+            seen, pools = list(leaves), self._sinks[0].shared
+            for i, (path, space) in enumerate(self.signature.items()):
+                if path in pools:
+                    seen[i] = np.empty((n, *space.shape), space.numpy_dtype)
+                    pools[path].gather(leaves[i], np.arange(n), seen[i])
+            priorities = self._priority(rebuild(self.signature, seen))
+        for sink in self._sinks:
+            sink.insert_leaves(leaves, n, priorities)
+
+    @property
+    def version(self) -> int:
+        """The version of the weights that now act."""
+        return self.origins.version if self.origins else 0
+
+    @version.setter
+    def version(self, version: int) -> None:
+        if self.origins:
+            self.origins.version = version
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "steps": self.origins.steps if self.origins else 0,
+            "version": self.version,
+            "shared": self.sharing.state() if self.sharing else {},
+        }
+
+    def restore(self, state: Any) -> None:
+        if self.origins:
+            self.origins.steps, self.origins.version = int(state["steps"]), int(state["version"])
+        if self.sharing:
+            self.sharing.restore(state["shared"])

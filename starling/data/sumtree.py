@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from starling.data.kernels import count_at_most
+from starling.data.pages import touch
 
 __all__ = ["FANOUT", "draw_many", "leaf_weight", "set_many", "set_one", "total_weight", "tree_levels", "tree_size"]
 
@@ -66,28 +67,31 @@ def _sum_node(tree, start):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def set_one(tree, levels, leaf, weight):  # type: ignore[no-untyped-def]
+def set_one(tree, levels, leaf, weight, keep):  # type: ignore[no-untyped-def]
     """Give one leaf its weight and renew the sums above it."""
     bottom = levels.size - 2
+    touch(tree, levels[bottom] + leaf, keep)
     tree[levels[bottom] + leaf] = weight
     node = leaf // FANOUT
     value = _sum_leaves(tree, levels[bottom] + node * FANOUT)
     for level in range(bottom - 1, -1, -1):
         start = levels[level] + (node // FANOUT) * NODE
+        touch(tree, start, keep)  # a node lies within one page
         tree[start + node % FANOUT] = value
         value = _sum_node(tree, start)
         node //= FANOUT
 
 
 @njit(cache=True, nogil=True)
-def set_many(tree, levels, leaves, weights, count, nodes):  # type: ignore[no-untyped-def]
-    """Give ``count`` leaves their weights; ``nodes`` is scratch of that length.
+def set_many(tree, levels, leaves, weights, count, nodes, keep):  # type: ignore[no-untyped-def]
+    """Give ``count`` leaves their weights; ``nodes`` is scratch of that length, ``keep`` as in ``touch``.
 
     Level by level: neighbours in ``leaves`` that share a node renew it once.
     """
     bottom = levels.size - 2
     live = 0
     for i in range(count):
+        touch(tree, levels[bottom] + leaves[i], keep)
         tree[levels[bottom] + leaves[i]] = weights[i]
         node = leaves[i] // FANOUT
         if live == 0 or nodes[live - 1] != node:
@@ -102,6 +106,7 @@ def set_many(tree, levels, leaves, weights, count, nodes):  # type: ignore[no-un
             else:
                 value = _sum_node(tree, levels[level] + node * NODE)
             parent = node // FANOUT
+            touch(tree, levels[level - 1] + parent * NODE, keep)
             tree[levels[level - 1] + parent * NODE + node % FANOUT] = value
             if kept == 0 or nodes[kept - 1] != parent:
                 nodes[kept] = parent

@@ -5,7 +5,8 @@
     sample = table.sample(256)                                # .data .keys .probabilities .weights
     table.update_priorities(sample.keys, abs(td_errors))
 
-Items are stored as columns, one array per leaf of the signature. Every method may be called from any thread.
+Three parts make a table: its gate (lock, counts, rate limiter), its index (keys, priorities, whose turn it is) and its
+contents (columns, one array per leaf of the signature). Every method may be called from any thread.
 """
 
 from __future__ import annotations
@@ -20,21 +21,19 @@ from starling.core.errors import ConfigError, DataError
 from starling.core.random import stream
 from starling.core.spaces import Dict
 from starling.data import table_kernels as kernels
+from starling.data.contents import Contents
 from starling.data.gate import Gate
 from starling.data.index import Index
-from starling.data.kernels import gather_rows
-from starling.data.layout import Columns
 from starling.data.limiters import Limiter, MinSize, Queue
 from starling.data.memory import refuse_if_too_large
 from starling.data.pools import AnyFramePool
-from starling.data.sample import Beta, Sample, make_sample
+from starling.data.sample import Beta, Results, Sample, make_sample
 from starling.data.selectors import LARGEST_WEIGHT, PRIORITIZED, Selector, as_selector
-from starling.data.snapshots import Snapshot
-from starling.data.table_state import numbers_of, restore_numbers, restore_table, state_of
+from starling.data.snapshots import Frozen
+from starling.data.store import Store
+from starling.data.table_state import freeze_table, restore_frozen_table, restore_table, state_of
 
 __all__ = ["Table", "queue", "stack"]
-
-REUSED = 2  # buffers handed out in turn where the caller brings none
 
 
 class Table:
@@ -42,8 +41,8 @@ class Table:
 
     ``max_times_sampled`` removes an item after so many draws (0: never). ``beta`` is the exponent of the importance
     weights, a number or a schedule over drawn items. ``shared`` names the leaves whose frames lie in a pool.
-    ``directory`` keeps the columns in files there instead of in memory. ``check_values`` also tests bounds and
-    finiteness at each insertion.
+    ``directory`` keeps the columns in files there instead of in memory. ``store`` keeps the items once for several
+    tables. ``check_values`` also tests bounds and finiteness at each insertion.
     """
 
     def __init__(
@@ -60,6 +59,7 @@ class Table:
         seed: int = 0,
         name: str = "table",
         directory: Path | None = None,
+        store: Store | None = None,
         check_values: bool = False,
     ) -> None:
         if capacity < 1:
@@ -69,35 +69,33 @@ class Table:
         if not signature.flatten():
             raise ConfigError(f"the signature of the table {name!r} has no leaves; there is nothing to store.")
         self.signature, self.capacity, self.name = signature, int(capacity), name
-        self.shared = dict(shared or {})
         self.sampler, self.remover = as_selector(sampler), as_selector(remover)
         self.priority_limit = LARGEST_WEIGHT ** (1 / max(self.sampler.alpha, self.remover.alpha, 1.0))
         self._beta = beta if isinstance(beta, Beta) else Beta(float(beta), float(beta), 1)
         self._value_space = signature.ranked(batch=True) if check_values else None
-        self.columns = Columns(signature, self.capacity, self.shared, directory)
+        self.contents = contents = Contents(signature, self.capacity, shared, directory, store)
+        self.columns, self.store = contents.columns, store
+        self.shared = dict(shared or {}) if store is None else store.shared
         refuse_if_too_large(
             f"the table {name!r} of {capacity:,} items",
             self.bytes_needed(),
             "Lower the capacity, store frames once with shared=…, or spill to disk with directory=….",
         )
-        self.columns.allocate()
+        contents.allocate()
         self.index = Index(
-            self.columns.keys, self.columns.priorities, self.sampler, self.remover, max_times_sampled, not self.shared
+            contents.keys, contents.priorities, self.sampler, self.remover, max_times_sampled, not contents.counted
         )
         self.gate = Gate(name, self.capacity, limiter or MinSize(1), self.index.draws_left)
         self.rng = stream(seed, "table", name)
         self.largest_priority = 1.0  # of all seen so far; new items without one get it
         self.ignored_updates = 0
-        self._snapshot: Snapshot | None = None
-        self._buffers: dict[int, list[Sample]] = {}
-        self._turn = 0
-        for pool in {id(pool): pool for pool in self.shared.values()}.values():
+        self._results = Results(self.columns)
+        for pool in contents.pools().values():
             pool.join(self)
 
     def bytes_needed(self) -> dict[str, int]:
-        """Bytes of memory by purpose: each column, and the index. The frames of a pool are the pool's."""
-        columns = {} if self.columns.directory else self.columns.bytes_by_leaf()
-        return {**columns, "(index)": Index.nbytes(self.capacity, self.sampler, self.remover)}
+        """Bytes of memory by purpose: each column, and the index. What lies in a pool or a store is its own."""
+        return {**self.contents.bytes_needed(), "(index)": Index.nbytes(self.capacity, self.sampler, self.remover)}
 
     def __len__(self) -> int:
         return self.index.size
@@ -124,6 +122,8 @@ class Table:
             raise DataError(f"items for the table {self.name!r}: {reason}.")
         if n > self.capacity:
             raise DataError(f"{n} items at once for the table {self.name!r} of capacity {self.capacity}; split them.")
+        if priorities is not None and self.contents.counted:  # before room is made in a pool for what is refused
+            self._check_priorities(priorities, n)
         stored = self.columns.intern(leaves) if self.shared else leaves
         try:
             keys = self.insert_leaves(stored, n, priorities, timeout)
@@ -146,6 +146,17 @@ class Table:
         ``leaves`` are those of ``n`` items in the signature's order, shared ones as frame numbers. ``force`` passes by
         the limiter: for items that were accepted before.
         """
+        if self.store is None:
+            return self._insert_stored(leaves, n, priorities, timeout, force)
+        rows = self.store.intern(leaves, n)
+        try:
+            return self._insert_stored([rows], n, priorities, timeout, force)
+        finally:
+            self.store.pool.release(rows)
+
+    def _insert_stored(
+        self, stored: list[np.ndarray], n: int, priorities: Any, timeout: float | None, force: bool
+    ) -> np.ndarray | range:
         given, largest = (None, 0.0) if priorities is None else self._check_priorities(priorities, n)
         gate = self.gate
         with gate.lock:
@@ -158,44 +169,26 @@ class Table:
             keys: np.ndarray | range
             if self.index.ring:
                 number = gate.counts.inserts
-                self._insert_run(leaves, number, n, new)
+                self._insert_run(stored, number, n, new)
                 keys = range(number + self.capacity, number + self.capacity + n)
             else:
-                keys = self._insert_anywhere(leaves, n, new)
+                slots, evicted = self.index.claim(n, new, self.rng)
+                self.contents.put(slots, evicted, stored)
+                keys = self.index.keys[slots]
             gate.counts.inserts += n
             gate.counts.size = self.index.size
             gate.inserted()
         return keys
 
-    def _insert_run(self, leaves: list[np.ndarray], number: int, n: int, new: np.ndarray | float) -> None:
+    def _insert_run(self, stored: list[np.ndarray], number: int, n: int, new: np.ndarray | float) -> None:
         """Write items into the circle of slots; those that cross its end in two parts."""
         first = self.capacity - number % self.capacity
         if n > first:
             one, two = (new, new) if isinstance(new, float) else np.split(new, [first])
-            self._insert_run([leaf[:first] for leaf in leaves], number, first, one)
-            self._insert_run([leaf[first:] for leaf in leaves], number + first, n - first, two)
+            self._insert_run([leaf[:first] for leaf in stored], number, first, one)
+            self._insert_run([leaf[first:] for leaf in stored], number + first, n - first, two)
             return
-        if self._snapshot is not None:
-            start = number % self.capacity
-            self._snapshot.before_write(np.arange(start, start + n))
-        start = self.index.claim_run(number, n, new)
-        if n == 1:
-            for column, leaf in zip(self.columns.arrays, leaves):
-                column[start] = leaf[0]
-        else:
-            for column, leaf in zip(self.columns.arrays, leaves):
-                column[start : start + n] = leaf
-
-    def _insert_anywhere(self, leaves: list[np.ndarray], n: int, new: np.ndarray | float) -> np.ndarray:
-        slots, evicted = self.index.claim(n, new, self.rng)
-        if self.shared:
-            self.columns.retain(leaves)
-            self.columns.release_rows(slots[evicted])
-        if self._snapshot is not None:
-            self._snapshot.before_write(slots)
-        for column, leaf in zip(self.columns.arrays, leaves):
-            column[slots] = leaf
-        return self.index.keys[slots]
+        self.contents.put_run(self.index.claim_run(number, n, new), n, stored)
 
     def sample(
         self, batch_size: int, *, out: Sample | None = None, beta: float | None = None, timeout: float | None = None
@@ -215,37 +208,40 @@ class Table:
         gate = self.gate
         with gate.lock:
             gate.enter_sample(batch_size, timeout)
-            result = self._next_buffer(batch_size) if out is None else out
+            result = self._results.next(batch_size) if out is None else out
             self._draw(result, batch_size, beta)
             gate.drawn()
         return result
 
     def _draw(self, out: Sample, n: int, beta: float | None) -> None:
-        counts = self.gate.counts
         removed = self.index.draw(out, n, self.rng)
-        gather_rows(out.plan, out.slots, n)
-        for i, pool in self.columns.pools.items():
-            pool.gather(self.columns.arrays[i], out.slots, out.leaves[i])
+        self.contents.gather(out, n)
         if self.sampler.kind == PRIORITIZED:
-            exponent = self._beta(counts.samples) if beta is None else beta
+            exponent = self._beta(self.gate.counts.samples) if beta is None else beta
             kernels.rarity(out.probabilities, n, out.weights)
             np.power(out.weights, np.float32(exponent), out=out.weights)
-        if removed and self.shared:
+        self._count_draw(out, n, removed)
+
+    def _count_draw(self, out: Sample, n: int, removed: int) -> None:
+        if removed and self.contents.counted:
             gone = np.unique(out.slots)
-            self.columns.release_rows(gone[self.index.keys[gone] < 0])
-        counts.samples += n
-        counts.size = self.index.size
+            self.contents.let_go(gone[self.index.keys[gone] < 0])
+        self.gate.counts.samples += n
+        self.gate.counts.size = self.index.size
+
+    def draw_again(self, n: int) -> None:
+        """Draw without a limit and without a result: for draws that were made before, from the same state."""
+        with self.gate.lock:
+            left, counts = self.index.draws_left(), self.gate.counts
+            if self.index.size and (left is None or left >= n):
+                out = self._results.next(n)
+                self._count_draw(out, n, self.index.draw(out, n, self.rng))
+                counts.largest_sample = max(counts.largest_sample, n)
+                self.gate.drawn()
 
     def buffers(self, batch_size: int) -> Sample:
         """A private result to draw into: ``table.sample(n, out=table.buffers(n))``."""
         return make_sample(self.columns, batch_size)
-
-    def _next_buffer(self, batch_size: int) -> Sample:
-        ring = self._buffers.get(batch_size)
-        if ring is None:
-            ring = self._buffers[batch_size] = [self.buffers(batch_size) for _ in range(REUSED)]
-        self._turn += 1
-        return ring[self._turn % REUSED]
 
     def update_priorities(self, keys: Any, priorities: Any) -> int:
         """Set the priorities of items by key; keys that are gone are ignored and counted. Returns how many were set."""
@@ -256,8 +252,6 @@ class Table:
         if not keys.size:
             return 0
         with self.gate.lock:
-            if self._snapshot is not None:
-                self._snapshot.before_write(np.unique(keys % self.capacity))
             found = self.index.update(keys, checked)
             self.ignored_updates += keys.size - found
             self.largest_priority = max(self.largest_priority, largest)
@@ -268,12 +262,9 @@ class Table:
         with self.gate.lock:
             self.index.leave_ring(self.gate.counts.inserts)
             slots = {self.index.slot_of(key) for key in np.atleast_1d(np.asarray(keys, np.int64)).tolist()} - {-1}
-            if self._snapshot is not None:
-                self._snapshot.before_write(np.array(sorted(slots), np.int64))
             for slot in sorted(slots):
                 self.index.remove(slot)
-            if slots and self.shared:
-                self.columns.release_rows(np.array(sorted(slots)))
+            self.contents.let_go(np.array(sorted(slots), np.int64))
             self.gate.counts.size = self.index.size
             self.gate.drawn()
             return len(slots)
@@ -284,7 +275,7 @@ class Table:
             if not self.index.size:
                 return False
             self.index.leave_ring(self.gate.counts.inserts)
-            self.columns.release_rows(np.array([self.index.evict(self.rng)]))
+            self.contents.let_go(np.array([self.index.evict(self.rng)]))
             self.gate.counts.size = self.index.size
             return True
 
@@ -333,18 +324,6 @@ class Table:
             "blocked_samples": self.gate.blocked_samples,
         }
 
-    def freeze(self) -> tuple[dict[str, Any], Snapshot]:
-        """The state without the contents, and a view of the contents as they are now; the lock is held by the caller.
-
-        The view's extras belong to the state's index. Other threads go on inserting; ``thaw`` when all has been read.
-        """
-        index, extras = self.index.compact()
-        self._snapshot = Snapshot(self.columns.arrays, self.index.extent, extras)
-        return {**numbers_of(self), "index": index}, self._snapshot
-
-    def thaw(self) -> None:
-        self._snapshot = None
-
     def state(self) -> dict[str, Any]:
         """Everything that determines the table's further behaviour, as a tree of arrays and numbers (copies)."""
         return state_of(self)
@@ -353,18 +332,18 @@ class Table:
         """Continue from ``state()`` of a table with the same signature, capacity and selectors."""
         restore_table(self, state)
 
-    def distinct_pools(self) -> dict[str, AnyFramePool]:
-        """Each pool once, under the first of its leaves."""
-        distinct: dict[int, str] = {}
-        for path, pool in sorted(self.shared.items()):
-            distinct.setdefault(id(pool), path)
-        return {path: self.shared[path] for path in distinct.values()}
+    def freeze(self) -> Frozen:
+        """The table as it is now, to be read while others go on; the lock is held by the caller, as for ``thaw``."""
+        return freeze_table(self)
 
-    def restore_frozen(self, state: Mapping[str, Any]) -> None:
-        """Continue from the first result of ``freeze``, the contents being there; the lock is held by the caller."""
-        counters = {k: int(v) for k, v in state["counters"].items()}
-        self.index.restore_compact(state["index"], counters, counters["inserts"])
-        restore_numbers(self, state, counters)
+    def thaw(self) -> None:
+        """Let go of the frozen table."""
+        self.contents.snapshot = None
+        self.index.thaw()
+
+    def restore_frozen(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Continue from what ``freeze`` gave, the contents being there; the lock is held by the caller."""
+        restore_frozen_table(self, numbers, arrays)
 
 
 def queue(signature: Dict, capacity: int, **options: Any) -> Table:

@@ -10,14 +10,16 @@ import numpy as np
 from starling.core.errors import DataError
 from starling.core.random import generator_state, restore_generator
 from starling.core.trees import items
+from starling.data.layout import refuse_leaf
+from starling.data.snapshots import Frozen, Snapshot
 
 if TYPE_CHECKING:
     from starling.data.table import Table
 
-__all__ = ["numbers_of", "restore_numbers", "restore_table", "state_of"]
+__all__ = ["freeze_table", "restore_frozen_table", "restore_table", "state_of"]
 
 
-def numbers_of(table: Table) -> dict[str, Any]:
+def _numbers_of(table: Table) -> dict[str, Any]:
     """Counters, the largest priority and the generator; the lock is held by the caller."""
     counts, generator = table.gate.counts, generator_state(table.rng)
     return {
@@ -35,8 +37,8 @@ def numbers_of(table: Table) -> dict[str, Any]:
     }
 
 
-def restore_numbers(table: Table, state: Mapping[str, Any], counters: Mapping[str, int]) -> None:
-    """The reverse of ``numbers_of``, but for the index; the lock is held by the caller."""
+def _restore_numbers(table: Table, state: Mapping[str, Any], counters: Mapping[str, int]) -> None:
+    """The reverse of ``_numbers_of``, but for the index; the lock is held by the caller."""
     counts = table.gate.counts
     counts.size, counts.inserts, counts.samples = counters["size"], counters["inserts"], counters["samples"]
     counts.largest_insert, counts.largest_sample = counters["largest_insert"], counters["largest_sample"]
@@ -47,33 +49,51 @@ def restore_numbers(table: Table, state: Mapping[str, Any], counters: Mapping[st
     table.gate.drawn()
 
 
+def freeze_table(table: Table) -> Frozen:
+    """The table of this moment, to be read while others go on; the lock is held by the caller."""
+    contents = table.contents
+    contents.snapshot = Snapshot(contents.arrays, table.index.extent)
+    return Frozen(_numbers_of(table), contents.snapshot, table.index.freeze())
+
+
+def restore_frozen_table(table: Table, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """The reverse of ``freeze_table``, the contents being there; the lock is held by the caller."""
+    counters = {k: int(v) for k, v in numbers["counters"].items()}
+    table.index.restore_frozen(arrays, counters, counters["inserts"])
+    _restore_numbers(table, numbers, counters)
+
+
 def state_of(table: Table) -> dict[str, Any]:
     """Everything that determines the table's further behaviour (copies)."""
+    contents = table.contents
     with table.gate.lock:
         used = slice(0, table.index.extent)
-        columns = {p: a[used].copy() for p, a in zip(table.columns.paths, table.columns.arrays)}
-        pools = {str(i): pool.state() for i, pool in enumerate(table.distinct_pools().values())}
+        columns = {path: array[used].copy() for path, array in zip(contents.paths, contents.arrays)}
+        pools = {str(i): pool.state() for i, pool in enumerate(contents.pools().values())}
         index = {name: array.copy() for name, array in table.index.arrays().items()}
-        return {**numbers_of(table), "index": index, "columns": columns, "pools": pools}
+        return {**_numbers_of(table), "index": index, "columns": columns, "pools": pools}
 
 
 def restore_table(table: Table, state: Mapping[str, Any]) -> None:
     """The reverse of ``state_of``; DataError, and no change, where the state is of another kind of table."""
+    contents = table.contents
     counters = {k: int(v) for k, v in state["counters"].items()}
     if counters["capacity"] != table.capacity:
         raise DataError(f"the state is of a table of {counters['capacity']} items, this one holds {table.capacity}.")
     columns = {path: np.asarray(array) for path, array in items(dict(state["columns"]))}
-    if set(columns) != set(table.columns.paths):
-        raise DataError(f"the state has the leaves {sorted(columns)}, the table {sorted(table.columns.paths)}.")
-    table.columns.check_stored([columns[path] for path in table.columns.paths])
+    if set(columns) != set(contents.paths):
+        raise DataError(f"the state has the leaves {sorted(columns)}, the table {sorted(contents.paths)}.")
+    for path, array in zip(contents.paths, contents.arrays):
+        if columns[path].dtype != array.dtype or columns[path].shape != (counters["extent"], *array.shape[1:]):
+            refuse_leaf(path, columns[path], counters["extent"], array.shape[1:], array.dtype)
     index = _checked_index(table, state["index"])
     with table.gate.lock:
-        for path, column in zip(table.columns.paths, table.columns.arrays):
-            column[: counters["extent"]] = columns[path]
-        for i, pool in enumerate(table.distinct_pools().values()):
+        for path, array in zip(contents.paths, contents.arrays):
+            array[: counters["extent"]] = columns[path]
+        for i, pool in enumerate(contents.pools().values()):
             pool.restore(state["pools"][str(i)])
         table.index.restore(index, counters)
-        restore_numbers(table, state, counters)
+        _restore_numbers(table, state, counters)
 
 
 def _checked_index(table: Table, given: Mapping[str, Any]) -> dict[str, np.ndarray]:

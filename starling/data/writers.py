@@ -10,7 +10,7 @@ server has not accepted, each item once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ __all__ = ["Writer"]
 
 
 class Writer:
-    """Inserts items into a server's table, each exactly once.
+    """Inserts items into a server's table, each exactly once; or into several tables with one signature.
 
     Items are numbered; ``slots`` of them may be under way before ``insert`` waits. A writer that comes back under the
     same ``actor`` goes on with the number behind the last that the server accepted. For one thread.
@@ -40,7 +40,7 @@ class Writer:
     def __init__(
         self,
         address: str | Path,
-        table: str,
+        table: str | Sequence[str],
         signature: Dict,
         *,
         actor: int = 0,
@@ -52,7 +52,10 @@ class Writer:
         self.signature, self.slots = signature, slots
         layout = describe(signature)
         self._columns = Columns(signature, 1)
-        greeting = {"role": "writer", "table": table, "actor": actor, "slots": slots, "layout": layout}
+        tables = [table] if isinstance(table, str) else list(table)
+        if not tables:
+            raise ConfigError("no table was named; a writer writes to one at least.")
+        greeting = {"role": "writer", "tables": tables, "actor": actor, "slots": slots, "layout": layout}
         self._client = Client(address, greeting, writer_fields(layout, slots), patience)
         self._head = int(self._client.answer["accepted"])
         self._first = self._head  # what came before was another writer's

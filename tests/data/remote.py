@@ -1,15 +1,17 @@
 """Processes for the tests of the table server."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import time
-from contextlib import contextmanager
 
 import numpy as np
 
 from starling.core.spaces import Dict, Int
-from starling.data import SamplesPerInsert, Table, TableServer, Writer
+from starling.data import RateLimitTimeout, Sampler, SamplesPerInsert, Table, TableServer, Writer, queue
+
+from .helpers import POINT
 
 ITEM = Dict(actor=Int((), 0, 2**31, "int64"), number=Int((), 0, 2**62, "int64"), body=Int((8,), 0, 2**62, "int64"))
 SPAWN = multiprocessing.get_context("spawn")
@@ -30,6 +32,10 @@ def serve(address, directory, capacity, every, options):
     TableServer({"t": table}, address, directory=directory, checkpoint_every=every).serve()
 
 
+def serve_queue(address, directory):
+    TableServer({"t": queue(POINT, 50)}, address, directory=directory, checkpoint_every=0).serve()
+
+
 def write_for_ever(address, actor, batch):
     """Send numbered items until killed; a restarted writer goes on behind what the server accepted."""
     writer = Writer(address, "t", ITEM, actor=actor, slots=64, patience=20)
@@ -47,7 +53,7 @@ def write_until(stop, address, actor, batch, done):
     done.put((actor, writer.sent, writer.acknowledged, writer._client.reconnects))
 
 
-@contextmanager
+@contextlib.contextmanager
 def process(target, *args):
     running = SPAWN.Process(target=target, args=args, daemon=True)
     running.start()
@@ -68,3 +74,20 @@ def wait_for(condition, seconds=20.0):
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.01)
+
+
+def write_many(address, actor, count):
+    """Send ``count`` items, one at a time."""
+    writer = Writer(address, "t", ITEM, actor=actor, slots=64, patience=60)
+    for number in range(count):
+        writer.insert(items(actor, number, 1))
+    writer.close(timeout=None)
+
+
+def sample_until(stop, address, batch):
+    """Draw until told to stop."""
+    sampler = Sampler(address, "t", ITEM, batch, prefetch=2, patience=60)
+    while not stop.is_set():
+        with contextlib.suppress(RateLimitTimeout):
+            sampler.sample(timeout=0.2)
+    sampler.close()

@@ -1,14 +1,34 @@
+import contextlib
+import functools
 import json
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba.core.dispatcher import Dispatcher
 
 from starling.core.errors import CheckpointError
 from starling.core.spaces import Dict, Int
-from starling.data import Checkpointer, NStepAdder, Table, prioritized, transition_signature
+from starling.data import (
+    Checkpointer,
+    NStepAdder,
+    Store,
+    Table,
+    frame_kernels,
+    pages,
+    prioritized,
+    sumtree,
+    table_kernels,
+    transition_signature,
+)
+from starling.data.pages import FrozenArrays, touch, touch_range
+from starling.data.rehearsal import rehearse
 from starling.data.snapshots import Snapshot
+from starling.data.sources import sources_of
 
 from .helpers import POINT, points
 from .test_frames import KINDS, Stacks, images, make_pool
@@ -91,7 +111,8 @@ def test_old_checkpoints_and_their_files_go(tmp_path):
         table.insert(points(*range(50)))
         saver.save()
     assert len(list(tmp_path.glob("manifest-*"))) == 2
-    assert len(list(tmp_path.glob("*.safetensors"))) == 2 * 6
+    # Five blocks of rows and the numbers of each; the priorities did not change, and both name the same two files.
+    assert len(list(tmp_path.glob("*.safetensors"))) == 2 * 6 + 2
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "manifest", "empty manifest"])
@@ -183,26 +204,124 @@ def test_shared_frames_are_saved_once_and_continue(tmp_path, kind):
 def test_a_snapshot_keeps_rows_that_are_overwritten_while_it_is_read():
     rows = np.arange(10)
     snapshot = Snapshot([rows], 8)
-    first = snapshot.copy(0, 4)[0][0]
+    (first,) = snapshot.copy(0, 4)
     for slots in ([1, 5], [5, 9], [6, 2]):
         snapshot.before_write(np.array(slots))
         rows[slots] = -1
     assert first.tolist() == [0, 1, 2, 3]
-    assert snapshot.copy(4, 8)[0][0].tolist() == [4, 5, 6, 7]
+    assert snapshot.copy(4, 8)[0].tolist() == [4, 5, 6, 7]
+
+
+def test_a_snapshot_keeps_more_rows_than_it_allocates_at_once():
+    rows = np.arange(3_000, dtype=np.int64).repeat(1_000).reshape(3_000, 1_000)  # eight thousand bytes a row
+    snapshot, rng = Snapshot([rows], 3_000), np.random.default_rng(0)
+    for _ in range(40):
+        slots = rng.integers(0, 3_000, 50)
+        snapshot.before_write(slots)
+        rows[slots] = -1
+    assert len(snapshot._chunks) > 1
+    for start in range(0, 3_000, 700):
+        (block,) = snapshot.copy(start, min(start + 700, 3_000))
+        assert (block == np.arange(start, min(start + 700, 3_000))[:, None]).all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 400), st.integers(1, 150))
+def test_frozen_arrays_are_read_as_they_were_whatever_is_written_meanwhile(seed, size, step):
+    rng = np.random.default_rng(seed)
+    wide = rng.integers(0, 100, (size, 3))
+    arrays = {"a": wide[:, 1], "b": rng.random(size), "c": rng.integers(0, 9, size)}
+    before = {name: array.copy() for name, array in arrays.items()}
+    first = int(rng.integers(0, size))
+    frozen = FrozenArrays(arrays, {"whole": ("a", 0, size), "end": ("b", first, size)})
+    read = {"whole": [], "end": []}
+    for name, part in read.items():
+        for start in range(0, frozen.length(name), step):
+            for array, keep in zip(arrays.values(), frozen.keep):
+                i = int(rng.integers(0, size))
+                touch(array, i, keep)
+                array[i] = -1
+                touch_range(array, i // 2, i + 1, keep)
+                array[i // 2 : i + 1] = -2
+            part.append(frozen.copy(name, start, min(start + step, frozen.length(name))))
+    np.testing.assert_array_equal(np.concatenate(read["whole"]), before["a"])
+    np.testing.assert_array_equal(np.concatenate(read["end"]), before["b"][first:])
 
 
 def test_items_removed_while_a_checkpoint_is_written_are_still_in_it():
     table = Table(POINT, 100, sampler=prioritized(1.0))
     keys = table.insert(points(*range(100)), np.full(100, 2.0))
     with table.gate.lock:
-        state, snapshot = table.freeze()
+        frozen = table.freeze()
     table.remove(keys[40:60])
     with table.gate.lock:
-        arrays, extras = snapshot.copy(0, 100)
-    table.thaw()
-    assert arrays[table.columns.paths.index("n")].tolist() == list(range(100))
-    assert extras["weights"].tolist() == [2.0] * 100
-    assert state["counters"]["size"] == 100
+        rows = frozen.rows.copy(0, 100)
+        weights = frozen.arrays.copy("weights", 0, 100)
+        table.thaw()
+    assert rows[table.columns.paths.index("n")].tolist() == list(range(100))
+    assert weights.tolist() == [2.0] * 100
+    assert frozen.numbers["counters"]["size"] == 100
+
+
+@pytest.mark.parametrize("max_times", [0, 4])
+@pytest.mark.parametrize("remover", ["fifo", "uniform", "lifo", "max_heap", "prioritized"])
+@pytest.mark.parametrize("sampler", ["prioritized", "uniform", "min_heap"])
+def test_a_table_changed_in_every_way_while_it_is_saved_is_saved_as_it_was(tmp_path, sampler, remover, max_times):
+    options = {"sampler": sampler, "remover": remover, "max_times_sampled": max_times}
+    table = Table(POINT, 500, **options)
+    rng = np.random.default_rng(1)
+    for i in range(70):
+        table.insert(points(*range(9 * i, 9 * i + 9)), rng.random(9))
+    before = table.state()
+
+    def disturb():
+        """Called at every step of the save: with the lock free, somebody else's turn."""
+        table.insert(points(*rng.integers(0, 99, 3)), rng.random(3))
+        keys = table.sample(2).keys.copy()
+        table.update_priorities(keys, rng.random(2))
+        table.remove(rng.choice(table.index.keys, 1))
+
+    saver = Checkpointer(tmp_path, {"t": table}, block_bytes=600)
+    write = saver._write_block
+    saver._write_block = lambda *args: (disturb(), write(*args))[1]
+    saver.save()
+    other = Table(POINT, 500, seed=3, **options)
+    Checkpointer(tmp_path, {"t": other}).load()
+    original = Table(POINT, 500, seed=4, **options)
+    original.restore(before)
+    assert_continue_alike(original, other)
+    assert original.stats() == other.stats()
+
+
+def test_a_save_that_fails_leaves_nothing_frozen(tmp_path):
+    def fail():
+        raise RuntimeError("no state")
+
+    table = filled(remover="uniform")
+    with pytest.raises(RuntimeError, match="no state"):
+        Checkpointer(tmp_path, {"t": table}, also=fail).save()
+    assert table.contents.snapshot is None
+    assert table.index._keep is None
+
+
+@pytest.mark.parametrize("kind", ["plain", "stored", "in files"])
+def test_nothing_is_compiled_while_a_table_is_frozen(tmp_path, kind):
+    store = Store(POINT, 60) if kind == "stored" else None
+    table = filled(remover="uniform", store=store, directory=tmp_path if kind == "in files" else None)
+    rehearse([table])
+    loops = [value for module in (table_kernels, pages, sumtree, frame_kernels) for value in vars(module).values()]
+    compiled = {id(loop): len(loop.signatures) for loop in loops if isinstance(loop, Dispatcher)}
+    sources = sources_of({"t": table})
+    frozen = [source.freeze() for source in sources]
+    for i in range(5):
+        table.insert(points(*range(90 * i, 90 * i + 1 + i)), np.ones(1 + i))
+        table.update_priorities(table.sample(3).keys, [1.0, 2.0, 3.0])
+    table.remove(table.sample(2).keys)
+    table.evict()
+    for moment in frozen:
+        for name in moment.arrays.ranges:
+            moment.arrays.copy(name, 0, moment.arrays.length(name))
+    assert compiled == {id(loop): len(loop.signatures) for loop in loops if isinstance(loop, Dispatcher)}
 
 
 def test_a_checkpoint_taken_while_others_update_priorities_holds_one_moment(tmp_path):
@@ -276,3 +395,71 @@ def test_inserts_wait_at_most_a_tenth_of_a_second_for_a_gigabyte(tmp_path):
         longest = max(longest, time.perf_counter() - start)
         time.sleep(0.001)
     assert longest < 0.1
+
+
+def queued(*threads):
+    """Seconds that the threads were ready to run while others had the processors; 0 where the system does not tell."""
+    total = 0
+    for thread in threads:
+        with contextlib.suppress(OSError):
+            total += int(Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()[1])
+    return total / 1e9
+
+
+def longest_wait_during_a_checkpoint(tmp_path, table, batch, n):
+    """The slowest insert, draw or update of ``n`` items while the table is saved: seconds, as they were and without
+    those for which this thread or the saver queued for a processor; and the number of operations.
+
+    Whatever the table does itself, with a lock or without, it does on a processor or waiting for memory or the disk:
+    that is never taken off.
+    """
+    rng, waits, undisturbed = np.random.default_rng(0), [], []
+    priorities = rng.random((64, n))
+    items = {name: leaf[:n] for name, leaf in batch.items()}
+    saver = threading.Thread(target=Checkpointer(tmp_path, {"t": table}).save)
+    keys = None
+
+    def draw():
+        nonlocal keys
+        keys = table.sample(n).keys
+
+    saver.start()
+    i = 0
+    while saver.is_alive():
+        insert = functools.partial(table.insert, items, priorities[i % 64])
+        for operation in (insert, draw, lambda i=i: table.update_priorities(keys, priorities[(i + 1) % 64])):
+            before, start = queued(threading.current_thread(), saver), time.perf_counter()
+            operation()
+            waits.append(time.perf_counter() - start)
+            undisturbed.append(waits[-1] - max(0.0, queued(threading.current_thread(), saver) - before))
+        i += 1
+    return max(waits), max(undisturbed), len(waits)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sampler", "remover", "stored"),
+    [
+        ("prioritized", "fifo", False),
+        ("prioritized", "uniform", False),
+        ("max_heap", "min_heap", False),
+        ("uniform", "fifo", True),
+    ],
+)
+def test_nobody_waits_a_tenth_of_a_second_for_a_gigabyte_of_small_items(tmp_path, sampler, remover, stored):
+    signature = Dict(numbers=Int((12,), 0, 2**62, "int64"))  # with its leaf alone, an item has 96 bytes
+    store = Store(signature, 10_500_000) if stored else None
+    table = Table(signature, 10_400_000, sampler=sampler, remover=remover, store=store)
+    rng = np.random.default_rng(0)
+    for _ in range(105):
+        batch = {"numbers": rng.integers(0, 2**62, (100_000, 12))}
+        table.insert(batch, rng.random(100_000))
+    assert len(table) * 96 > 0.998e9
+    batch["numbers"] += 1  # new to a store
+    longest, undisturbed, operations = longest_wait_during_a_checkpoint(tmp_path, table, batch, 64)
+    print(
+        f"{sampler}, {remover}, stored={stored}: longest wait {1e3 * longest:.1f} ms, "
+        f"{1e3 * undisturbed:.1f} ms without queueing for a processor, of {operations} operations"
+    )
+    assert undisturbed < 0.1
+    assert operations > 300

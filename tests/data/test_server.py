@@ -11,12 +11,14 @@ import pytest
 
 from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Dict, Float, Int
+from starling.core.trees import items
 from starling.data import (
     FramePool,
     MinSize,
     NStepAdder,
     RateLimitTimeout,
     Sampler,
+    SamplesPerInsert,
     ServerLostError,
     ShardedSampler,
     ShardedWriter,
@@ -27,10 +29,23 @@ from starling.data import (
     queue,
     transition_signature,
 )
-from starling.data.journal import Journal, read_journals
+from starling.data.journal import DRAW, INSERT, UPDATE, Journal, read_journals
+from starling.data.protocol import HEAD, UPDATE_TAIL
 
 from .helpers import POINT, points
-from .remote import ITEM, SPAWN, kill, process, serve, wait_for, write_for_ever, write_until
+from .remote import (
+    ITEM,
+    SPAWN,
+    kill,
+    process,
+    sample_until,
+    serve,
+    serve_queue,
+    wait_for,
+    write_for_ever,
+    write_many,
+    write_until,
+)
 from .test_frames import Stacks
 
 
@@ -164,11 +179,13 @@ def test_what_does_not_fit_is_refused(here, tmp_path):
         Writer(tmp_path / "nobody.sock", "t", POINT, patience=0.1)
     with pytest.raises(ConfigError, match="another server"):
         TableServer({"t": Table(POINT, 1)}, address)
+    with pytest.raises(ConfigError, match="no comma"):
+        TableServer({"a,b": Table(POINT, 1)}, tmp_path / "names.sock")
     with pytest.raises(ConfigError, match="too long"):
         TableServer({"t": Table(POINT, 1)}, tmp_path / ("x" * 120))
     with pytest.raises(DataError, match="needs one"):
         ask_server(address, "checkpoint")
-    with pytest.raises(DataError, match="lacks 'table'"):
+    with pytest.raises(DataError, match="lacks 'tables'"):
         ask_server(address, "nonsense")
     writer.close()
 
@@ -195,15 +212,46 @@ def test_priorities_go_back_to_the_shard_that_owns_the_item(here):
 
 def test_a_journal_gives_back_whole_records_and_stops_at_a_torn_one(tmp_path):
     journal = Journal(tmp_path)
-    journal.append("1/t", 0, 2, [np.arange(2), np.zeros((2, 3), np.float32)])
+    journal.append(INSERT, "1/t", 0, 2, [np.arange(2), np.zeros((2, 3), np.float32)])
+    journal.append(DRAW, "t", 0, 256, [])
     second = journal.rotate()
-    journal.append("1/t", 2, 1, [np.arange(1)])
-    journal.append("1/t", 3, 1, [np.arange(1)])
+    journal.append(UPDATE, "t", 0, 1, [np.arange(1), np.ones(1)])
+    journal.append(INSERT, "1/t", 3, 1, [np.arange(1)])
     journal.close()
     path = tmp_path / f"journal-{second:08d}.bin"
     path.write_bytes(path.read_bytes()[:-3])
-    assert [(w, s, n, len(c)) for w, s, n, c in read_journals(tmp_path, 0)] == [("1/t", 0, 2, 40), ("1/t", 2, 1, 8)]
-    assert [s for _, s, _, _ in read_journals(tmp_path, second)] == [2]
+    records = list(read_journals(tmp_path, 0))
+    assert [(r.kind, r.name, r.sequence, r.items, len(r.content)) for r in records] == [
+        (INSERT, "1/t", 0, 2, 40),
+        (DRAW, "t", 0, 256, 0),
+        (UPDATE, "t", 0, 1, 16),
+    ]
+    assert [record.kind for record in read_journals(tmp_path, second)] == [UPDATE]
+
+
+@pytest.mark.parametrize("place", [1, 5, 13, 25, 40])
+def test_a_journal_notices_any_changed_byte(tmp_path, place):
+    journal = Journal(tmp_path)
+    journal.append(INSERT, "1/t", 7, 2, [np.arange(2)])
+    journal.close()
+    path = tmp_path / "journal-00000001.bin"
+    content = bytearray(path.read_bytes())
+    assert len(content) > place
+    content[place] ^= 4
+    path.write_bytes(content)
+    assert list(read_journals(tmp_path, 0)) == []
+
+
+def test_many_records_are_written_in_order_whatever_the_system_takes_at_once(tmp_path, monkeypatch):
+    write = os.writev
+    monkeypatch.setattr(os, "writev", lambda file, buffers: write(file, [buffers[0][:17]]))  # a bit at a time
+    journal = Journal(tmp_path)
+    for i in range(20):
+        journal.append(INSERT, f"{i}/t", i, 3, [np.full(3, i), np.arange(i)])
+    journal.close()
+    records = list(read_journals(tmp_path, 0))
+    assert [record.sequence for record in records] == list(range(20))
+    assert np.frombuffer(records[9].content, np.int64).tolist() == [9, 9, 9, *range(9)]
 
 
 def test_a_stopped_server_gives_back_its_memory_and_a_new_one_continues(tmp_path):
@@ -223,6 +271,99 @@ def test_a_stopped_server_gives_back_its_memory_and_a_new_one_continues(tmp_path
         server.stop()
         thread.join(10)
     assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize(
+    "options", [{"sampler": "prioritized"}, {"sampler": "prioritized", "remover": "uniform", "max_times_sampled": 3}]
+)
+def test_a_server_comes_back_exactly_where_it_was(tmp_path, options, saved):
+    address, directory, rng = tmp_path / "s.sock", tmp_path / "d", np.random.default_rng(0)
+    table = Table(POINT, 50, seed=4, **options)
+    server = TableServer({"t": table}, address, directory=directory)
+    thread = server.start()
+    writer, sampler = Writer(address, "t", POINT), Sampler(address, "t", POINT, 4, prefetch=1)
+    for i in range(30):
+        writer.insert(points(*range(3 * i, 3 * i + 3)), rng.random(3))
+        writer.flush(5)
+        sampler.update_priorities(sampler.sample(5).keys.copy(), rng.random(4))
+        if saved and i == 12:
+            ask_server(address, "checkpoint")
+    wait_for(lambda: int(sampler._counters[UPDATE_TAIL]) == 120)
+    writer.close()
+    sampler.close()
+    server.stop()
+    thread.join(10)
+    again = Table(POINT, 50, seed=4, **options)
+    TableServer({"t": again}, address, directory=directory)._release()
+    before, after = dict(items(table.state())), dict(items(again.state()))
+    assert int(before["counters.samples"]) >= 120
+    for path in before:
+        np.testing.assert_array_equal(before[path], after[path], err_msg=path)
+
+
+def test_a_queue_hands_out_each_item_once_although_its_server_dies(tmp_path):
+    address, directory, got = tmp_path / "s.sock", tmp_path / "d", []
+    with process(serve_queue, address, directory):
+        writer = Writer(address, "t", POINT, patience=20)
+        sampler = Sampler(address, "t", POINT, 2, prefetch=3, patience=20)
+        writer.insert(points(*range(20)))
+        writer.flush(5)
+        wait_for(lambda: int(sampler._counters[HEAD]) == 5)  # as many batches as the ring holds
+        got += sampler.sample(5).data["n"].tolist()
+        got += sampler.sample(5).data["n"].tolist()
+        time.sleep(0.2)  # until the draws that this made room for are noted
+    with process(serve_queue, address, directory):
+        sampler.update_priorities(np.arange(20_000), np.ones(20_000))  # too many for a dead server: reconnects
+        while len(got) < 20:
+            got += sampler.sample(5).data["n"].tolist()
+        assert got == list(range(20))
+        with pytest.raises(RateLimitTimeout, match="the table is empty"):
+            sampler.sample(0.2)
+        writer.close()
+        sampler.close()
+
+
+def test_a_durable_server_tells_a_writer_only_what_the_disk_has_confirmed(tmp_path, monkeypatch):
+    address, directory = tmp_path / "s.sock", tmp_path / "d"
+    server = TableServer({"t": Table(POINT, 50)}, address, directory=directory, durable=True)
+    thread = server.start()
+    disk, synced, sync = threading.Event(), [], os.fsync
+
+    def slow_sync(file):
+        disk.wait(10)
+        sync(file)
+        synced.append(os.readlink(f"/proc/self/fd/{file}"))
+
+    monkeypatch.setattr(os, "fsync", slow_sync)
+    writer = Writer(address, "t", POINT)
+    writer.insert(points(1, 2, 3))
+    wait_for(lambda: server.tables["t"].inserts == 3)
+    time.sleep(0.1)
+    assert writer.acknowledged == 0
+    disk.set()
+    writer.flush(5)
+    assert writer.acknowledged == 3
+    assert synced == [str(directory / "journal-00000001.bin"), str(directory)]  # its contents, and its name
+    ask_server(address, "checkpoint")
+    writer.insert(points(4))
+    writer.close()
+    assert synced[-2:] == [str(directory / "journal-00000002.bin"), str(directory)]
+    server.stop()
+    thread.join(10)
+    with pytest.raises(ConfigError, match="durable=True without a directory"):
+        TableServer({"t": Table(POINT, 5)}, tmp_path / "t.sock", durable=True)
+
+
+def test_a_rotated_journal_is_synced_with_the_next_one(tmp_path):
+    journal = Journal(tmp_path)
+    journal.append(INSERT, "1/t", 0, 1, [np.arange(1)])
+    journal.rotate(keep_open=True)
+    open_files = len(os.listdir("/proc/self/fd"))
+    journal.sync()
+    assert len(os.listdir("/proc/self/fd")) == open_files - 1
+    journal.close()
+    assert [record.sequence for record in read_journals(tmp_path, 0)] == [0]
 
 
 def test_a_server_saves_from_time_to_time_and_reports_failures(tmp_path):
@@ -309,6 +450,45 @@ def test_a_hundred_killed_writers_leave_every_item_once(here):
     kill_writers(here, 100)
 
 
+def keep_the_ratio(here, ratio, margin, batch, count):
+    """Two writers and two samplers, each a process; the balance is looked at after each of their operations."""
+    table = Table(ITEM, 1_000, limiter=SamplesPerInsert(ratio, margin))
+    worst = [0.0, 0.0]
+
+    def look():
+        ahead = (table.inserts - 1) * ratio - table.samples  # counting starts at the first item
+        worst[:] = min(worst[0], ahead), max(worst[1], ahead)
+
+    inserted, drawn = table.gate.inserted, table.gate.drawn  # called with the lock held, when all is counted
+    table.gate.inserted = lambda: (look(), inserted())
+    table.gate.drawn = lambda: (look(), drawn())
+    address, stop = here(table), SPAWN.Event()
+    with contextlib.ExitStack() as running:
+        writers = [running.enter_context(process(write_many, address, actor, count)) for actor in (1, 2)]
+        samplers = [running.enter_context(process(sample_until, stop, address, batch)) for _ in range(2)]
+        for writer in writers:
+            writer.join(240)
+            assert writer.exitcode == 0
+        stop.set()
+        for sampler in samplers:
+            sampler.join(20)
+            assert sampler.exitcode == 0
+    assert table.inserts == 2 * count
+    assert abs((table.inserts - 1) * ratio - table.samples) <= margin
+    assert -margin <= worst[0] <= worst[1] <= margin
+    assert worst[1] - worst[0] > margin  # it did come to waiting
+
+
+def test_the_ratio_stays_within_its_margin_across_processes(here):
+    keep_the_ratio(here, 2.0, 16.0, 4, 2_000)
+
+
+@pytest.mark.slow
+def test_the_ratio_stays_within_its_margin_over_a_million_operations_of_four_processes(here):
+    # Half a million items inserted one by one and as many drawn one by one; the server may take a few at once.
+    keep_the_ratio(here, 1.0, 8.0, 1, 250_000)
+
+
 def kill_servers(tmp_path, kills, capacity=1_000_000):
     """Two writers; the server dies again and again, every other time while it saves."""
     address, directory = tmp_path / "s.sock", tmp_path / "d"
@@ -358,3 +538,53 @@ def test_killed_servers_lose_and_double_nothing(tmp_path):
 @pytest.mark.slow
 def test_fifty_killed_servers_lose_and_double_nothing(tmp_path):
     kill_servers(tmp_path, 50)
+
+
+def kill_queues(tmp_path, kills):
+    """A writer and a sampler on both sides of a queue whose server dies again and again."""
+    address, directory, batch = tmp_path / "s.sock", tmp_path / "d", 2
+    rng, got, sent, stop = np.random.default_rng(0), [], [0], threading.Event()
+
+    def write():
+        writer = Writer(address, "t", POINT, slots=16, patience=30)
+        while not stop.is_set():
+            writer.insert(points(*range(sent[0], sent[0] + 2)))
+            sent[0] += 2
+            time.sleep(0.001)
+        writer.close(30)
+
+    def draw():
+        sampler = Sampler(address, "t", POINT, batch, prefetch=2, patience=30)
+        while not stop.is_set() or len(set(got)) < sent[0]:
+            with contextlib.suppress(RateLimitTimeout):
+                got.extend(sampler.sample(0.5).data["n"].tolist())
+        sampler.close()
+
+    threads = [threading.Thread(target=target) for target in (write, draw)]
+    for thread in threads:
+        thread.start()
+    for i in range(kills):
+        with process(serve_queue, address, directory):
+            wait_for(lambda: _answers(address))
+            seen = len(got)
+            wait_for(lambda n=seen: len(got) > n)
+            if i % 2:
+                threading.Thread(target=_checkpoint_quietly, args=(address,)).start()
+            time.sleep(rng.random() * 0.05)
+    with process(serve_queue, address, directory):
+        wait_for(lambda: _answers(address))
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), f"{sent[0]} were sent, {len(set(got))} arrived"
+    assert set(got) == set(range(sent[0]))
+    assert len(got) - len(set(got)) <= batch * kills  # the batch that was drawn and not yet noted
+
+
+def test_killed_queues_lose_nothing(tmp_path):
+    kill_queues(tmp_path, 2)
+
+
+@pytest.mark.slow
+def test_twenty_five_killed_queues_lose_nothing(tmp_path):
+    kill_queues(tmp_path, 25)

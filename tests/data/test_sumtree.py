@@ -7,7 +7,7 @@ from starling.data.sumtree import draw_many, leaf_weight, set_many, set_one, tot
 def make(weights):
     levels, tree = tree_levels(len(weights)), np.zeros(tree_size(len(weights)))
     n = len(weights)
-    set_many(tree, levels, np.arange(n), np.asarray(weights, float), n, np.empty(n, np.int64))
+    set_many(tree, levels, np.arange(n), np.asarray(weights, float), n, np.empty(n, np.int64), None)
     return tree, levels
 
 
@@ -41,7 +41,7 @@ def test_one_weight_at_a_time_gives_the_same_tree_as_all_at_once():
     together, levels = make(weights)
     single = np.zeros_like(together)
     for i in np.random.default_rng(1).permutation(100):
-        set_one(single, levels, i, weights[i])
+        set_one(single, levels, i, weights[i], None)
     np.testing.assert_array_equal(single, together)
     assert leaf_weight(single, levels, 42) == weights[42]
 

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from starling.core.errors import ConfigError
-from starling.data.memory import human_bytes
 
 __all__ = ["Field", "Segment"]
 
@@ -30,7 +29,7 @@ TEXT = 512
 def _open_unnamed() -> int:
     """A descriptor of a file in memory that has no name."""
     if os.name != "posix":
-        raise ConfigError(f"tables across processes need a POSIX system, this is {os.name}; keep the table in-process.")
+        raise ConfigError(f"shared memory needs a POSIX system, this is {os.name}; stay within one process.")
     create = getattr(os, "memfd_create", None)
     if create is not None:
         return int(create("starling"))  # closed on exec by default
@@ -97,7 +96,7 @@ def _reserve(size: int) -> int:
         os.close(descriptor)
         if error.errno in (errno.ENOSPC, errno.ENOMEM):
             raise ConfigError(
-                f"shared memory for {human_bytes(size)} cannot be reserved ({error.strerror}); use fewer slots or a "
+                f"shared memory for {size / 1e6:,.1f} MB cannot be reserved ({error.strerror}); use fewer slots or a "
                 "smaller batch, or enlarge the shared memory of the system."
             ) from error
         raise
