@@ -8,10 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from starling.backends.dispatch import Ops
 from starling.core.errors import ConfigError, MissingExtraError, UnknownNameError
 from starling.core.params import Params
-from starling.core.trees import Tree
+from starling.core.trees import Tree, map_leaves
 
 __all__ = ["NAMES", "Backend", "available", "get_backend"]
 
@@ -35,8 +37,12 @@ class Backend(ABC):
         """The tree with arrays of this backend, on ``device``; no copy where the framework allows it."""
 
     @abstractmethod
+    def array(self, leaf: Any) -> np.ndarray:
+        """One array as a NumPy array; no copy where the framework allows it."""
+
     def to_numpy(self, tree: Tree) -> Tree:
         """The tree with NumPy arrays; no copy where the framework allows it."""
+        return map_leaves(self.array, tree)
 
     @abstractmethod
     def compile(self, fn: Callable[..., Any], donate: Sequence[int] = ()) -> Callable[..., Any]:
@@ -44,6 +50,13 @@ class Backend(ABC):
 
         ``donate`` numbers the arguments whose memory the results may take over: the caller must not use them again.
         """
+
+    def kept(self, tree: Tree) -> Tree:
+        """The arrays of ``tree`` as they are now, to be read later even if they are donated meanwhile.
+
+        What is still being computed is not waited for.
+        """
+        return tree
 
     @abstractmethod
     def devices(self) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 from starling.backends.base import Backend
 from starling.backends.dispatch import Ops, register_ops
 from starling.backends.extras import make_ops
+from starling.backends.jax_products import matmul
 from starling.backends.tape import carried, record_all
 from starling.core.params import Params, with_scopes
 from starling.core.trees import Tree, map_leaves
@@ -83,6 +84,11 @@ def value_and_grad(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[An
     return run
 
 
+@jax.jit
+def copied(tree: Tree) -> Tree:
+    return jax.tree.map(jnp.copy, tree)
+
+
 class JaxBackend(Backend):
     """JAX on whatever devices it finds."""
 
@@ -90,6 +96,7 @@ class JaxBackend(Backend):
     scope_type = dict
     ops: Ops = make_ops(
         jnp,
+        matmul=matmul,
         relu=jax.nn.relu,
         softplus=jax.nn.softplus,
         logsumexp=logsumexp,
@@ -109,8 +116,8 @@ class JaxBackend(Backend):
         place = None if device is None else self._device(device)
         return map_leaves(lambda leaf: jax.device_put(jnp.array(leaf), place), tree)  # a copy: donated memory is ours
 
-    def to_numpy(self, tree: Tree) -> Tree:
-        return map_leaves(np.asarray, tree)
+    def array(self, leaf: Any) -> np.ndarray:
+        return np.asarray(leaf)
 
     def compile(self, fn: Callable[..., Any], donate: Sequence[int] = ()) -> Callable[..., Any]:
         # Plain dicts cross the boundary: JAX flattens them in C++, which is most of the cost of a small call.
@@ -119,6 +126,9 @@ class JaxBackend(Backend):
 
         compiled = jax.jit(traced, donate_argnums=tuple(donate))
         return compiled
+
+    def kept(self, tree: Tree) -> Tree:
+        return copied(tree)
 
     def prefer_one_thread(self) -> None:
         # Read by XLA when the first computation starts its thread pool; later it has no effect.

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from starling.backends.base import Backend
 from starling.backends.dispatch import Ops, register_ops
 from starling.backends.extras import make_ops, same_padding
-from starling.backends.straight import Straightener
+from starling.backends.straight import Straightener, line
 from starling.backends.tape import carried, record_all
 from starling.core.errors import ConfigError
 from starling.core.trees import Tree, items, leaves, map_leaves
@@ -176,6 +176,53 @@ def numpy_extras() -> dict[str, Any]:
     }
 
 
+def direct_reduction(ufunc: np.ufunc) -> Callable[..., Any]:
+    reduce: Any = ufunc.reduce
+
+    def over(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+        return line(reduce, x, axis, dtype, None, keepdims)
+
+    return over
+
+
+def direct_matmul(x: Any, w: Any) -> Any:
+    # For matrices ``dot`` does the same in half of matmul's time, which looks for axes to broadcast.
+    return line(np.ndarray.dot, x, w) if x.ndim == w.ndim == 2 else line(np.matmul, x, w)
+
+
+def direct_argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+    return line(argmax, x, axis, keepdims) if keepdims or not x.ndim else line(np.ndarray.argmax, x, axis)
+
+
+def direct_astype(x: Any, dtype: Any, copy: bool = True) -> Any:
+    # What has no dimensions may be an array at one call and a scalar, with other methods, at the next.
+    return line(np.ndarray.astype if x.ndim else astype, x, dtype)
+
+
+def direct_cumulative_sum(x: Any, axis: int = -1, dtype: Any = None) -> Any:
+    return line(np.ndarray.cumsum if x.ndim else cumulative_sum, x, axis, dtype)
+
+
+def direct_take_along(x: Any, index: Any) -> Any:
+    if x.ndim != 2:
+        return line(take_along, x, index)
+    starts = np.arange(x.shape[0], dtype=np.int32) * x.shape[1]
+    return line(np.ndarray.take, x, index + starts)
+
+
+SHORTCUTS: dict[str, Callable[..., Any]] = {
+    "matmul": direct_matmul,
+    "sum": direct_reduction(np.add),
+    "max": direct_reduction(np.maximum),
+    "min": direct_reduction(np.minimum),
+    "argmax": direct_argmax,
+    "astype": direct_astype,
+    "cumulative_sum": direct_cumulative_sum,
+    "relu": lambda x: line(np.maximum, x, np.zeros((), x.dtype)),
+    "take_along": direct_take_along,
+}
+
+
 class NumpyBackend(Backend):
     """NumPy on the one CPU."""
 
@@ -184,6 +231,9 @@ class NumpyBackend(Backend):
 
     def from_numpy(self, tree: Tree, device: str | None = None) -> Tree:
         return tree
+
+    def array(self, leaf: Any) -> np.ndarray:
+        return leaf
 
     def to_numpy(self, tree: Tree) -> Tree:
         return tree
@@ -207,4 +257,4 @@ class NumpyBackend(Backend):
 backend = NumpyBackend()
 register_ops(np.ndarray, backend.ops)
 register_ops(np.generic, backend.ops)
-_straighten = Straightener(backend.ops)
+_straighten = Straightener(backend.ops, shortcuts=SHORTCUTS)

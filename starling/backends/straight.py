@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from starling.backends.extras import elementwise
 from starling.core.params import Params
 from starling.core.trees import map_leaves
 
-__all__ = ["Straightener", "Tracer", "opaque"]
+__all__ = ["Straightener", "Tracer", "line", "opaque"]
 
 
 class Untraceable(Exception):
@@ -172,21 +173,30 @@ def _program_of(value: Any) -> Program | None:
     return next((program for child in children if (program := _program_of(child))), None)
 
 
-def _tracing_ops(plain: Ops) -> Ops:
+def line(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """``fn(*args, **kwargs)``, written down as one line where the arguments hold tracers."""
+    program = _program_of(args) or _program_of(list(kwargs.values()))
+    if program is None:
+        return fn(*args, **kwargs)
+    used: list[str] = []
+    words = [program.refer(arg, used) for arg in args]
+    words += [f"{key}={program.refer(value, used)}" for key, value in kwargs.items()]
+    result = fn(*_value(args), **{key: _value(value) for key, value in kwargs.items()})
+    if isinstance(result, (tuple, list)):
+        raise Untraceable(f"{fn.__name__} returns several arrays")
+    return program.assign(result, f"{program.constant(fn)}({', '.join(words)})", used)
+
+
+def _tracing_ops(plain: Ops, shortcuts: Mapping[str, Callable[..., Any]]) -> Ops:
     """The namespace of tracers: each function of ``plain``, computed and written down."""
 
-    def traced(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def traced(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+        shortcut = shortcuts.get(name)
+        if shortcut is None:
+            return partial(line, fn)
+
         def call(*args: Any, **kwargs: Any) -> Any:
-            program = _program_of(args) or _program_of(list(kwargs.values()))
-            if program is None:
-                return fn(*args, **kwargs)
-            used: list[str] = []
-            words = [program.refer(arg, used) for arg in args]
-            words += [f"{key}={program.refer(value, used)}" for key, value in kwargs.items()]
-            result = fn(*_value(args), **{key: _value(value) for key, value in kwargs.items()})
-            if isinstance(result, (tuple, list)):
-                raise Untraceable(f"{fn.__name__} returns several arrays")
-            return program.assign(result, f"{program.constant(fn)}({', '.join(words)})", used)
+            return fn(*args, **kwargs) if _program_of(args) is None else shortcut(*args, **kwargs)
 
         return call
 
@@ -194,7 +204,7 @@ def _tracing_ops(plain: Ops) -> Ops:
         raise Untraceable("a loop, a branch or a derivative")
 
     control = dict.fromkeys(("scan", "cond", "value_and_grad"), refuse)
-    functions = {n: traced(f) for n, f in vars(plain).items() if callable(f) and not isinstance(f, type)}
+    functions = {n: traced(n, f) for n, f in vars(plain).items() if callable(f) and not isinstance(f, type)}
     return Ops(**{**vars(plain), **functions, "stop_gradient": lambda x: x, "elementwise": elementwise, **control})
 
 
@@ -220,28 +230,42 @@ def opaque(fn: Callable[..., Any], *args: Any) -> Any:
 class Straightener:
     """Turns functions of one framework's arrays into straight lines.
 
-    ``convert`` makes an argument's leaf an array of the framework, such as a tensor of a NumPy array.
+    ``convert`` makes an argument's leaf an array of the framework, such as a tensor of a NumPy array. ``shortcuts``
+    write operations in fewer words than ``plain`` does, by name: each takes the operation's arguments, whose shapes
+    are known by then, and gives its result by calls of ``line``.
     """
 
-    def __init__(self, plain: Ops, convert: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self,
+        plain: Ops,
+        convert: Callable[[Any], Any] | None = None,
+        shortcuts: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:
         self._tracer = type("Tracer", (Tracer,), {"__slots__": ()})
         self._convert = convert
-        register_ops(self._tracer, _tracing_ops(plain))
+        register_ops(self._tracer, _tracing_ops(plain, shortcuts or {}))
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """``fn`` as straight lines, one version per shape of its arguments; ``fn`` itself where that cannot be."""
-        versions: dict[Any, Callable[..., Any]] = {}
+        versions: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+        newest: dict[int, Callable[..., Any]] = {}  # by the number of arguments
+
+        def look_up(*args: Any) -> Any:
+            key = _signature(args)
+            if key not in versions:
+                versions[key] = self._trace(fn, args, look_up)
+            version, newest[len(args)] = versions[key]
+            return version(*args)
 
         def call(*args: Any) -> Any:
-            key = tuple([(arg.shape, arg.dtype) if type(arg) is np.ndarray else _signature(arg) for arg in args])
-            version = versions.get(key)
-            if version is None:
-                version = versions[key] = self._trace(fn, args)
-            return version(*args)
+            return newest.get(len(args), look_up)(*args)
 
         return call
 
-    def _trace(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
+    def _trace(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], otherwise: Callable[..., Any]
+    ) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """``fn`` for arguments like these, and the same with a look at them that calls ``otherwise`` for others."""
         program = Program(self._tracer)
         convert = self._convert
 
@@ -262,14 +286,39 @@ class Straightener:
             used: list[str] = []
             source = program.source(len(args), program.refer(result, used), used)
         except Untraceable:
-            return self._plain(fn)
-        exec(compile(source, f"<straight lines of {fn}>", "exec"), program.globals)
-        straight: Callable[..., Any] = program.globals["straight"]
-        return straight
+            return self._plain(fn), otherwise
+        straight = _function(source, program.globals, fn)
+        look = _look_at(args, program, otherwise)
+        if look is None:
+            return straight, otherwise
+        header, body = source.split("\n", 1)
+        return straight, _function("\n".join([header, look, body]), program.globals, fn)
 
     def _plain(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         convert = self._convert
         return fn if convert is None else lambda *args: fn(*(map_leaves(convert, arg) for arg in args))
+
+
+def _function(source: str, names: dict[str, Any], fn: Callable[..., Any]) -> Callable[..., Any]:
+    exec(compile(source, f"<straight lines of {fn}>", "exec"), names)
+    made: Callable[..., Any] = names["straight"]
+    return made
+
+
+def _look_at(args: tuple[Any, ...], program: Program, otherwise: Callable[..., Any]) -> str | None:
+    """The line that hands over arguments unlike ``args``; None where they are more than arrays and parameters.
+
+    It costs a third of looking up their shapes in a table.
+    """
+    tests = []
+    for i, arg in enumerate(args):
+        if type(arg) not in (np.ndarray, Params):
+            return None
+        tests.append(f"type(a{i}) is {program.constant(type(arg))}")
+        if type(arg) is np.ndarray:
+            tests.append(f"a{i}.shape == {arg.shape!r} and a{i}.dtype is {program.constant(arg.dtype)}")
+    names = ", ".join(f"a{i}" for i in range(len(args)))
+    return f"    if not ({' and '.join(tests)}): return {program.constant(otherwise)}({names})"
 
 
 def _signature(arg: Any) -> Any:

@@ -14,7 +14,7 @@ from starling.backends.base import Backend
 from starling.backends.dispatch import Ops, register_ops
 from starling.backends.extras import make_ops, same_padding
 from starling.backends.numpy import cond, loop_scan
-from starling.backends.straight import Straightener
+from starling.backends.straight import Straightener, line
 from starling.backends.tape import carried, record_all
 from starling.core.trees import Tree, leaves, map_leaves, refilled
 
@@ -110,6 +110,39 @@ def minimum(x: Any, y: Any) -> Any:
     return torch.clamp(x, max=y) if isinstance(y, (int, float)) else torch.minimum(x, y)
 
 
+def direct_take_along(x: Any, index: Any) -> Any:
+    column = line(torch.Tensor.unsqueeze, line(torch.Tensor.long, index), -1)
+    return line(torch.Tensor.squeeze, line(torch.gather, x, -1, column), -1)
+
+
+def direct_maximum(x: Any, y: Any) -> Any:
+    return line(torch.clamp, x, min=y) if isinstance(y, (int, float)) else line(torch.maximum, x, y)
+
+
+def direct_minimum(x: Any, y: Any) -> Any:
+    return line(torch.clamp, x, max=y) if isinstance(y, (int, float)) else line(torch.minimum, x, y)
+
+
+def direct_largest(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return line(torch.amax, x, every(x) if axis is None else axis, keepdims)
+
+
+def direct_total(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    return line(torch.sum, x, every(x) if axis is None else axis, keepdims, dtype=dtype)
+
+
+SHORTCUTS: dict[str, Callable[..., Any]] = {
+    "astype": lambda x, dtype, copy=True: line(torch.Tensor.to, x, dtype),
+    "argmax": lambda x, axis=None, keepdims=False: line(torch.argmax, x, axis, keepdims),
+    "cumulative_sum": lambda x, axis=-1, dtype=None: line(torch.cumsum, x, axis, dtype=dtype),
+    "max": direct_largest,
+    "maximum": direct_maximum,
+    "minimum": direct_minimum,
+    "sum": direct_total,
+    "take_along": direct_take_along,
+}
+
+
 def value_and_grad(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Tree]]:
     def run(params: Tree, *args: Any) -> tuple[Any, Tree]:
         with torch.enable_grad():
@@ -158,6 +191,7 @@ class TorchBackend(Backend):
     name = "torch"
     ops: Ops = make_ops(
         compat,
+        matmul=torch.matmul,
         relu=torch.relu,
         softplus=softplus,
         logsumexp=logsumexp,
@@ -190,8 +224,8 @@ class TorchBackend(Backend):
         place = None if device is None else self._device(device)
         return map_leaves(lambda leaf: torch.tensor(leaf, device=place), tree)
 
-    def to_numpy(self, tree: Tree) -> Tree:
-        return map_leaves(array_of, tree)
+    def array(self, leaf: Any) -> np.ndarray:
+        return array_of(leaf)
 
     def compile(self, fn: Callable[..., Any], donate: Sequence[int] = ()) -> Callable[..., Any]:
         return _straighten(fn)  # parameters ask for no gradient outside value_and_grad: nothing is taped
@@ -213,4 +247,4 @@ class TorchBackend(Backend):
 
 backend = TorchBackend()
 register_ops(torch.Tensor, backend.ops)
-_straighten = Straightener(backend.ops, tensor_of)
+_straighten = Straightener(backend.ops, tensor_of, SHORTCUTS)

@@ -66,7 +66,7 @@ def initialiser(name: str) -> Initialiser:
 def affine(p: Params, x: Any, size: int, init: str = "lecun", tag: str = "") -> Any:
     """x·w + b, with the parameters ``w<tag>`` and ``b<tag>``: [*, I] -> [*, size]."""
     w = p.get("w" + tag, (x.shape[-1], size), initialiser(init))
-    return x @ w + p.get("b" + tag, (size,), initialisers.zeros)
+    return ops(x).matmul(x, w) + p.get("b" + tag, (size,), initialisers.zeros)
 
 
 def noisy_affine(p: Params, x: Any, size: int, sigma: float, noise: Any, tag: str = "") -> Any:
@@ -74,7 +74,7 @@ def noisy_affine(p: Params, x: Any, size: int, sigma: float, noise: Any, tag: st
     inputs = x.shape[-1]
     bound = 1.0 / math.sqrt(inputs)
     mean, spread = initialisers.uniform(bound), initialisers.constant(sigma * bound)
-    y = x @ p.get("w" + tag, (inputs, size), mean) + p.get("b" + tag, (size,), mean)
+    y = ops(x).matmul(x, p.get("w" + tag, (inputs, size), mean)) + p.get("b" + tag, (size,), mean)
     w_sigma, b_sigma = p.get("w_sigma" + tag, (inputs, size), spread), p.get("b_sigma" + tag, (size,), spread)
     if noise is None:
         return y
@@ -82,7 +82,7 @@ def noisy_affine(p: Params, x: Any, size: int, sigma: float, noise: Any, tag: st
     scaled = xp.sign(noise) * xp.sqrt(xp.abs(noise))
     before, after = scaled[..., :inputs], scaled[..., inputs:]
     # x · (σ ∘ ε_in ε_outᵀ) without ever making the noisy matrix, so that every row may have its own noise.
-    return y + ((x * before) @ w_sigma + b_sigma) * after
+    return y + (xp.matmul(x * before, w_sigma) + b_sigma) * after
 
 
 def normalised(p: Params, x: Any, epsilon: float = 1e-5, tag: str = "") -> Any:
@@ -161,7 +161,7 @@ class MLP(Component):
         activate, init = activation(self.activation), initialiser(self.init)
         for name, size in _layers(self.sizes):
             w = p.get(name, (x.shape[-1], size), init)
-            x = x @ w + p.get("b" + name[1:], (size,), initialisers.zeros)
+            x = ops(x).matmul(x, w) + p.get("b" + name[1:], (size,), initialisers.zeros)
             x = activate(normalised(p, x, tag=name[1:]) if self.layer_norm else x)
         return x
 

@@ -20,4 +20,6 @@ def periodic(target: Tree, params: Tree, count: Any, period: int) -> Tree:
 
 def polyak(target: Tree, params: Tree, tau: float) -> Tree:
     """(1 − τ) · target + τ · params, leaf by leaf."""
+    if not leaves(params):  # a server that holds none of these parameters
+        return target
     return ops(leaves(params)[0]).elementwise(lambda old, new: ((1.0 - tau) * old + tau * new,), target, params)[0]

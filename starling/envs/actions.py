@@ -55,6 +55,8 @@ class ActionCodec:
 
     def batch(self, action: Tree) -> Any:
         """What a vectorised environment takes: ``action`` with gymnasium's types and offsets."""
+        if self._plain:
+            return action.astype(self._source.dtype)
         return _outward(self._source, action)
 
     def rows(self, action: Tree) -> list[Any]:

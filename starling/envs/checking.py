@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +15,7 @@ from starling.core.trees import leaves
 from starling.envs.determinism import first_difference
 from starling.envs.envpool_envs import EnvPoolEnvs
 from starling.envs.findings import Finding, error, ok, warning
-from starling.envs.making import ENVPOOL, EnvLike, constructor_of, name_of
+from starling.envs.making import ENVPOOL, WORTH_A_VECTOR, EnvLike, constructor_of, name_of, own_vector
 from starling.envs.probing import Probe
 from starling.envs.protocol import Envs
 from starling.envs.spaces import SUPPORTED, from_gymnasium
@@ -46,10 +47,20 @@ def _check(env: EnvLike, seed: int, steps: int, kwargs: dict[str, Any]) -> list[
     if any(finding.level == "error" for finding in findings):
         return findings
     findings += Probe(made, seed, steps).run()
+    if isinstance(env, str) and not any(finding.level == "error" for finding in findings):
+        findings += _look_at_vector(own_vector(env, made, WORTH_A_VECTOR, seed, **kwargs), seed, steps)
     made.close()
     if not any(finding.level == "error" for finding in findings):
         findings.append(_determinism(first_difference(construct, seed, min(steps, 200))))
     return findings
+
+
+def _look_at_vector(envs: VectorEnvs | None, seed: int, steps: int) -> list[Finding]:
+    """What many environments at once would be: the environment's own vectorised form, where it is taken."""
+    if envs is None:
+        return []
+    with envs:
+        return [dataclasses.replace(found, what=f"vectorised {found.what}") for found in _play(envs, seed, steps)]
 
 
 def _look_at_spaces(observation: gym.Space[Any], action: gym.Space[Any]) -> list[Finding]:

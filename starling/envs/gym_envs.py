@@ -25,7 +25,7 @@ from starling.envs.actions import ActionCodec, ActionLog
 from starling.envs.failures import LARGEST, Place, describe_misfit, first_misfit
 from starling.envs.observations import Codec, MaskedCodec, Unfit, all_finite, mask_codec, observation_codec
 from starling.envs.protocol import Envs, Episode, Step
-from starling.envs.rows import put_row, same_bits
+from starling.envs.rows import put_row, same_bits, shared
 from starling.envs.spaces import ACTION_MASK, from_gymnasium
 from starling.envs.stripping import strip_bookkeeping
 
@@ -51,8 +51,8 @@ class GymEnvs(Envs):
         self._actions = ActionCodec(self._envs[0].action_space, count)
         self.action_space = self._actions.space
         self._log = ActionLog(self.action_space, count)
-        self._all = _constant(True, count)
-        self._none = _constant(False, count)
+        self._all = shared(True, count)
+        self._none = shared(False, count)
 
         self._now = 0  # steps taken
         self._began = [0] * count  # the step at which each running episode began
@@ -260,10 +260,3 @@ def _step_with_info(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return (observation, info), reward, terminated, truncated, info
 
     return stepped
-
-
-def _constant(value: bool, count: int) -> np.ndarray:
-    """An array that may be shared, because nobody can write to it."""
-    array = np.full(count, value)
-    array.flags.writeable = False
-    return array

@@ -55,7 +55,7 @@ class BoxCodec(Codec):
         self._floating = self._arrives.kind == "f"
 
     def stack(self, values: Sequence[Any]) -> np.ndarray:
-        array = np.array(values)
+        array = np.array(values, order="C")
         if array.dtype is not self._arrives:
             array = self._cast(array)
         if array.shape[1:] != self._shape:

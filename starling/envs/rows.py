@@ -6,7 +6,7 @@ import numpy as np
 
 from starling.core.trees import Tree, leaves, map_leaves
 
-__all__ = ["put_row", "rows_from", "same_bits"]
+__all__ = ["put_row", "rows_from", "same_bits", "shared"]
 
 
 def put_row(batch: Tree, i: int, row: Tree) -> None:
@@ -33,3 +33,10 @@ def same_bits(left: Tree, right: Tree) -> bool:
     """Whether two trees of arrays agree to the last bit."""
     pairs = zip(leaves(left), leaves(right), strict=True)
     return all(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+def shared(value: bool, count: int) -> np.ndarray:
+    """An array [count] that may be handed out again and again, because nobody can write to it."""
+    array = np.full(count, value)
+    array.flags.writeable = False
+    return array

@@ -4,25 +4,27 @@
     SAME_STEP   the ending step delivers the reset observation; the true successor is in ``infos["final_obs"]``
     DISABLED    nothing happens by itself: the ended rows are reset here, in the same step
 
-A vectorised environment cannot be asked where it is, so ``restore`` begins new episodes.
+A vectorised environment cannot be asked where it is, so ``restore`` begins new episodes, unless it was found that
+its attributes say it all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from starling.core.errors import ConfigError, EnvError
-from starling.core.random import stream
+from starling.core.errors import CheckpointError, ConfigError, EnvError
+from starling.core.random import generator_state, restore_generator, stream
 from starling.core.spaces import Bool, Dict, Space
 from starling.core.trees import Tree, map_leaves
 from starling.envs.actions import ActionCodec
 from starling.envs.observations import Codec, MaskedCodec, Unfit, all_finite, mask_codec, observation_codec
 from starling.envs.protocol import Envs, Episode, Step
-from starling.envs.rows import put_row, rows_from
+from starling.envs.rows import put_row, rows_from, shared
+from starling.envs.snapshots import put_back, snapshot
 from starling.envs.spaces import ACTION_MASK, from_gymnasium
 
 __all__ = ["VectorEnvs", "autoreset_mode"]
@@ -42,11 +44,11 @@ def autoreset_mode(env: VectorEnv[Any, Any, Any], name: str) -> AutoresetMode:
 
 
 class VectorEnvs(Envs):
-    """The B environments of a VectorEnv."""
+    """The B environments of a VectorEnv; ``exact``: it can be put back by its attributes, see ``snapshots``."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int, name: str) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int, name: str, exact: bool = False) -> None:
         self.count, self.name = int(env.num_envs), name
-        self.exact_resume = False
+        self.exact_resume = self._exact = exact
         self._env = env
         self._mode = autoreset_mode(env, name)
         self._seed, self._restores = seed, 0
@@ -55,20 +57,25 @@ class VectorEnvs(Envs):
         self._codec: Codec = observation_codec(env.single_observation_space)
         self._actions = ActionCodec(env.single_action_space, self.count)
         self.action_space = self._actions.space
-        self._now = 0  # steps taken, for messages
+        self._shape = (self.count,)
+        self._all = shared(True, self.count)
+        self._now = 0  # steps taken
         self._returns = np.zeros(self.count)
-        self._lengths = np.zeros(self.count, np.int64)
-        self._ended = np.zeros(self.count, np.bool_)  # rows that NEXT_STEP resets in the coming step
+        self._began = np.zeros(self.count, np.int64)  # the step at which each running episode began
+        self._waiting: np.ndarray | None = None  # rows that NEXT_STEP resets in the coming step, where there are any
         # The first episodes begin here, because only a reset tells whether the environment delivers action masks.
-        self._fresh: Tree | None = self._begin(detect_mask=True)
+        self._obs = self._begin(detect_mask=True)
+        self._fresh = True
 
     def reset(self) -> Tree:
-        obs, self._fresh = self._fresh, None
-        return obs if obs is not None else self._begin()
+        if not self._fresh:
+            self._obs = self._begin()
+        self._fresh = False
+        return self._obs
 
     def _begin(self, detect_mask: bool = False) -> Tree:
-        self._returns[:], self._lengths[:], self._ended[:] = 0.0, 0, False
-        obs, infos = self._call("reset", seed=int(self._rng.integers(2**30)))
+        self._returns[:], self._began[:], self._waiting = 0.0, self._now, None
+        obs, infos = self._call_reset(seed=int(self._rng.integers(2**30)))
         if detect_mask and ACTION_MASK in infos:
             mask = self._fitted(mask_codec, self.action_space)
             self._codec = MaskedCodec(self._codec, mask)
@@ -77,42 +84,50 @@ class VectorEnvs(Envs):
 
     def step(self, action: Any) -> Step:
         sent = self._actions.batch(self._actions.accept(action))
-        raw_obs, raw_reward, terminations, truncations, infos = self._call("step", sent)
+        try:
+            raw_obs, raw_reward, terminations, truncations, infos = self._env.step(sent)
+        except Exception as error:
+            self._raised("step", error)
         self._now += 1
         obs = self._encode(raw_obs, infos)
         reward = np.array(raw_reward, np.float32)
         terminated = np.array(terminations, np.bool_)
         truncated = np.array(truncations, np.bool_)
+        if not (reward.shape == terminated.shape == truncated.shape == self._shape and all_finite(reward)):
+            self._refuse(reward, terminated, truncated)
+        ended, valid = terminated | truncated, self._all
+        if self._waiting is None:
+            self._returns += reward
+        else:
+            valid = ~self._waiting
+            ended &= valid
+            self._returns[valid] += reward[valid]
+            self._began[self._waiting] = self._now
+            self._waiting = None
+        if 1 not in ended.tobytes():  # a search of bytes: less than half the cost of any()
+            self._obs = obs
+            return Step(obs, reward, terminated, truncated, None, valid, [])
+        return self._finish(Step(obs, reward, terminated, truncated, None, valid, []), ended, infos)
+
+    def _finish(self, step: Step, ended: np.ndarray, infos: dict[str, Any]) -> Step:
+        """The step in which at least one episode ended: report it, and see that the next begins."""
+        rows = np.flatnonzero(ended).tolist()
+        step.episodes = [Episode(i, float(self._returns[i]), int(self._now - self._began[i])) for i in rows]
+        self._returns[ended], self._began[ended] = 0.0, self._now
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._waiting = ended
+        step.obs, step.final_obs = self._successors(step.obs, ended, infos)
+        self._obs = step.obs
+        return step
+
+    def _refuse(self, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> NoReturn:
         for what, array in (("rewards", reward), ("terminations", terminated), ("truncations", truncated)):
-            if array.shape != (self.count,):
+            if array.shape != self._shape:
                 raise EnvError(
                     f"{self._place()}: {what} of shape {list(array.shape)} arrived, [{self.count}] expected."
                 )
-        if not all_finite(reward):
-            bad = int(np.flatnonzero(~np.isfinite(reward))[0])
-            raise EnvError(
-                f"{self._place()}: the reward {reward[bad]} of environment {bad} arrived, expected a number."
-            )
-        if self._mode is AutoresetMode.NEXT_STEP:
-            valid = ~self._ended
-            self._ended = (terminated | truncated) & valid
-        else:
-            valid = np.ones(self.count, np.bool_)
-        ended = (terminated | truncated) & valid
-        episodes = self._count(reward, valid, ended)
-        if not ended.any():
-            return Step(obs, reward, terminated, truncated, None, valid, episodes)
-        obs, final_obs = self._successors(obs, ended, infos)
-        return Step(obs, reward, terminated, truncated, final_obs, valid, episodes)
-
-    def _count(self, reward: np.ndarray, valid: np.ndarray, ended: np.ndarray) -> list[Episode]:
-        self._returns += np.where(valid, reward, 0.0)
-        self._lengths += valid
-        if not ended.any():
-            return []
-        finished = [Episode(i, float(self._returns[i]), int(self._lengths[i])) for i in np.flatnonzero(ended).tolist()]
-        self._returns[ended], self._lengths[ended] = 0.0, 0
-        return finished
+        bad = int(np.flatnonzero(~np.isfinite(reward))[0])
+        raise EnvError(f"{self._place()}: the reward {reward[bad]} of environment {bad} arrived, expected a number.")
 
     def _successors(self, obs: Tree, ended: np.ndarray, infos: dict[str, Any]) -> tuple[Tree, Tree]:
         """What the policy acts on next, and the true successors."""
@@ -120,7 +135,7 @@ class VectorEnvs(Envs):
             return obs, obs
         if self._mode is AutoresetMode.SAME_STEP:
             return obs, self._final_from(obs, ended, infos)
-        raw, infos = self._call("reset", options={"reset_mask": ended.copy()})
+        raw, infos = self._call_reset(options={"reset_mask": ended.copy()})
         return rows_from(ended, self._encode(raw, infos, ended), obs), obs
 
     def _final_from(self, obs: Tree, ended: np.ndarray, infos: dict[str, Any]) -> Tree:
@@ -156,24 +171,50 @@ class VectorEnvs(Envs):
             reason = str(error) if isinstance(error, Unfit) else f"it cannot be read: {error}"
             raise EnvError(f"{self._place()}: the observations do not fit their space: {reason}.") from error
 
-    def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+    def _call_reset(self, **kwargs: Any) -> Any:
         try:
-            return (self._env.step if method == "step" else self._env.reset)(*args, **kwargs)
+            return self._env.reset(**kwargs)
         except Exception as error:
-            raise EnvError(f"{self._place()}: {method}() raised {type(error).__name__}: {error}") from error
+            self._raised("reset", error)
+
+    def _raised(self, method: str, error: Exception) -> NoReturn:
+        raise EnvError(f"{self._place()}: {method}() raised {type(error).__name__}: {error}") from error
 
     def _place(self) -> str:
         return f"{self.name}, {self.count} environments, step {self._now} under seed {self._seed}"
 
     def state(self) -> dict[str, Any]:
-        return {"name": self.name, "count": self.count, "restores": self._restores}
+        state: dict[str, Any] = {"name": self.name, "count": self.count, "restores": self._restores}
+        if self._exact:
+            waiting = np.zeros(self.count, np.bool_) if self._waiting is None else self._waiting
+            state |= {"env": snapshot(self._env), "obs": map_leaves(np.copy, self._obs), "waiting": waiting.copy()}
+            state |= {"returns": self._returns.copy(), "lengths": self._now - self._began}
+            state["generator"] = generator_state(self._rng)
+        return state
 
     def restore(self, state: dict[str, Any]) -> Tree:
-        """Begin new episodes, other ones than any before."""
+        """Go back, or where that is not possible begin new episodes, other ones than any before."""
+        if int(state["count"]) != self.count:
+            raise CheckpointError(
+                f"{self.name}: the saved state holds {state['count']} environments and {self.count} were asked for; "
+                f"resume with {state['count']}."
+            )
+        self._fresh, self.exact_resume = False, self._exact and "env" in state
+        if self.exact_resume:
+            self._put_back(state)
+            return self._obs
         self._restores = int(state["restores"]) + 1
         self._rng = stream(self._seed, "env", "vector", self._restores)
-        self._fresh = None
-        return self._begin()
+        self._obs = self._begin()
+        return self._obs
+
+    def _put_back(self, state: dict[str, Any]) -> None:
+        put_back(self._env, state["env"])
+        restore_generator(self._rng, state["generator"])
+        self._restores, self._obs = int(state["restores"]), map_leaves(np.copy, state["obs"])
+        self._returns[:], self._now = state["returns"], int(np.max(state["lengths"]))
+        self._began[:] = self._now - np.asarray(state["lengths"])
+        self._waiting = np.array(state["waiting"], np.bool_) if np.any(state["waiting"]) else None
 
     def close(self) -> None:
         self._env.close()

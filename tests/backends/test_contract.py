@@ -163,3 +163,36 @@ def test_a_missing_framework_names_the_extra(monkeypatch):
 def test_all_three_are_available_here():
     assert available() == ["numpy", "jax", "torch"]
     assert get_backend("jax") is get_backend("jax")
+
+
+def test_what_is_kept_outlives_a_donation(backend):
+    step = backend.compile(lambda p, x: {"w": p["w"] + x}, donate=(0,))
+    state = backend.from_numpy({"w": f32([1.0, 2.0])})
+    kept = backend.kept(state)
+    for _ in range(3):
+        state = step(state, f32([10.0, 10.0]))
+    assert backend.to_numpy(kept)["w"].tolist() == [1.0, 2.0]
+    assert backend.to_numpy(state)["w"].tolist() == [31.0, 32.0]
+
+
+@pytest.mark.parametrize(
+    ("lead", "inputs", "outputs"),
+    [((7,), 3, 5), ((7,), 5, 3), ((7,), 4, 4), ((2,), 6, 6), ((7,), 3, 1), ((2, 4), 3, 2)],
+)
+def test_matrix_products_have_the_gradients_worked_out_by_hand(backend, rng, lead, inputs, outputs):
+    x, w = rng.normal(size=(*lead, inputs)), rng.normal(size=(inputs, outputs))
+    g = rng.normal(size=(*lead, outputs))
+
+    def loss(p):
+        xp = ops(p["x"])
+        return xp.sum(xp.matmul(p["x"], p["w"]) * p["g"]), None
+
+    def run(p):
+        return ops(p["x"]).value_and_grad(loss)(p)
+
+    (value, _), found = backend.compile(run)(backend.from_numpy({"x": f32(x), "w": f32(w), "g": f32(g)}))
+    found = backend.to_numpy(found)
+    np.testing.assert_allclose(float(value), np.sum(x @ w * g), rtol=2e-4)
+    np.testing.assert_allclose(found["x"], g @ w.T, rtol=2e-4, atol=2e-4)
+    rows, columns = x.reshape(-1, inputs), g.reshape(-1, outputs)
+    np.testing.assert_allclose(found["w"], rows.T @ columns, rtol=2e-4, atol=2e-4)

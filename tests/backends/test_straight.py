@@ -227,3 +227,55 @@ class Box:
 def test_an_object_that_holds_data_is_made_anew_at_every_call(backend):
     compiled = backend.compile(lambda x: Box(x + 1))
     assert [float(compiled(np.float32([value])).content[0]) for value in (1, 5)] == [2, 6]
+
+
+def test_arguments_that_change_back_and_forth_are_always_looked_at(backend):
+    compiled = backend.compile(lambda x, y=None: x * 2 if y is None else x + y)
+    small, large = np.float32([[1, 2]]), np.float32([[1, 2], [3, 4]])
+    whole = np.array([[1, 2]], np.int32)
+    for _ in range(2):
+        assert backend.to_numpy(compiled(small)).tolist() == [[2, 4]]
+        assert backend.to_numpy(compiled(small, small)).tolist() == [[2, 4]]
+        assert backend.to_numpy(compiled(large)).tolist() == [[2, 4], [6, 8]]
+        found = backend.to_numpy(compiled(whole))
+        assert (found.tolist(), found.dtype) == ([[2, 4]], np.int32)
+
+
+def test_a_dtype_that_is_equal_but_another_object_is_the_same_version():
+    seen = []
+
+    def run(x):
+        seen.append(x.dtype)
+        return x + 1
+
+    compiled = get_backend("numpy").compile(run)
+    again = np.ones(2, np.dtype("float32", metadata={"made": "elsewhere"}))
+    for x in (np.ones(2, np.float32), again, again):
+        assert compiled(x).tolist() == [2, 2]
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (4,)])
+def test_shortcuts_give_what_the_operations_give(backend, rng, shape):
+    x = rng.normal(size=shape).astype(np.float32)
+    w = rng.normal(size=(4, 5)).astype(np.float32)
+    index = rng.integers(4, size=shape[:-1]).astype(np.int32)
+
+    def run(x, w, index):
+        xp = ops(x)
+        return {
+            "matmul": xp.matmul(x, w),
+            "sum": [xp.sum(x), xp.sum(x, axis=-1, keepdims=True), xp.sum(xp.astype(x > 0, xp.int32), dtype=xp.int32)],
+            "max": [xp.max(x), xp.max(x, axis=0)],
+            "min": [xp.min(x), xp.min(x, axis=-1, keepdims=True)],
+            "argmax": [xp.argmax(x), xp.argmax(x, axis=-1), xp.argmax(x, axis=-1, keepdims=True)],
+            "whole": [xp.astype(x, xp.int32), xp.astype(xp.sum(x), xp.int32)],
+            "cumulative": xp.cumulative_sum(x, axis=-1),
+            "ends": [xp.relu(x), xp.maximum(x, 0.5), xp.minimum(x, w[0, :4]), xp.maximum(x, w[0, :4])],
+            "taken": xp.take_along(x, index) if x.ndim > 1 else x,
+        }
+
+    plain = run(*(backend.from_numpy(a) for a in (x, w, index)))
+    compiled = backend.compile(run)
+    for _ in range(2):
+        same(backend, compiled(x, w, index), plain)

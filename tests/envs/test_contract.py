@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from starling.core.errors import SpaceError
 from starling.core.spaces import Float, Int
 from starling.core.trees import leaves
-from starling.envs import Envs, GymEnvs, make
+from starling.envs import Envs, GymEnvs, VectorEnvs, make
 
 B = 4
 LIMIT = 25
@@ -37,6 +37,7 @@ MAKERS = {
     "sync same step": lambda seed: make(sync(AutoresetMode.SAME_STEP), B, seed),
     "sync disabled": lambda seed: make(sync(AutoresetMode.DISABLED), B, seed),
     "native vector": lambda seed: make(native, B, seed),
+    "native vector, kept": lambda seed: VectorEnvs(native(), seed, "CartPole-v1", exact=True),
     "envpool": lambda seed: make("envpool:CartPole-v1", B, seed, max_episode_steps=LIMIT),
 }
 
@@ -174,8 +175,9 @@ def test_restore_goes_on_from_observations_of_the_space(maker):
     with maker(0) as other:
         obs = other.restore(state)
         assert other.observation_space.ranked(batch=True).contains(obs)
-        assert other.exact_resume == isinstance(other, GymEnvs)
-        assert other.step(np.zeros(B, np.int32)).valid.all()
+        assert other.exact_resume == (isinstance(other, GymEnvs) or maker is MAKERS["native vector, kept"])
+        if maker is not MAKERS["native vector, kept"]:  # it may come back in the middle of a NEXT_STEP reset
+            assert other.step(np.zeros(B, np.int32)).valid.all()
 
 
 def test_a_restore_is_exact_or_begins_episodes_not_seen_before(maker):
