@@ -5,15 +5,17 @@ from __future__ import annotations
 from starling.algorithms.a2c import A2C
 from starling.algorithms.base import Algorithm
 from starling.algorithms.dqn import DQN
+from starling.algorithms.impala import Impala
 from starling.algorithms.ppo import PPO
 from starling.algorithms.sac import SAC
 from starling.core.errors import UnknownNameError
 
-__all__ = ["A2C", "ALGORITHMS", "DQN", "PPO", "SAC", "Algorithm", "get_algorithm"]
+__all__ = ["A2C", "ALGORITHMS", "DQN", "PPO", "SAC", "Algorithm", "Impala", "get_algorithm"]
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "a2c": A2C,
     "dqn": DQN,
+    "impala": Impala,
     "ppo": PPO,
     "sac": SAC,
 }

@@ -14,6 +14,7 @@ parts of a batch can be averaged.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
 from typing import Any, ClassVar
 
@@ -27,7 +28,7 @@ from starling.core.params import Params
 from starling.core.spaces import Dict, Float, Space, space_of
 from starling.core.trees import Tree, map_leaves
 
-__all__ = ["Algorithm", "check_range", "inputs_of", "one_step"]
+__all__ = ["Algorithm", "check_range", "inputs_of"]
 
 
 def check_range(config: Any, **bounds: tuple[float, float]) -> None:
@@ -44,10 +45,13 @@ class Algorithm(Component):
     observation_space: Space  # of one environment
     action_space: Space  # as the algorithm sees it
     envs: int  # environments that one batch comes from
+    config: Any
 
     name: ClassVar[str]
     Config: ClassVar[type]
     extras: ClassVar[Dict] = Dict()  # what ``act`` returns beside the action
+    shared: ClassVar[tuple[str, ...]] = ("envs",)  # settings that several learners divide among them
+    prioritizes: ClassVar[bool] = False  # whether it has ``priorities``, and metrics with "priorities" [B]
 
     @classmethod
     @abstractmethod
@@ -70,17 +74,27 @@ class Algorithm(Component):
     def greedy(self, p: Params, obs: Any) -> Any:
         """The actions believed best."""
 
+    @property
+    def corrects(self) -> bool:
+        """Whether it may learn from rollouts of older weights than it has."""
+        return False
+
+    def prepare(self, state: Tree, batch: Tree) -> Tree:
+        """What the gradient steps of one ``update`` have in common; by default the batch."""
+        return batch
+
     @abstractmethod
-    def gradients(self, state: Tree, batch: Tree, draws: Tree) -> tuple[Tree, Tree]:
-        """Gradients of the parameters, and metrics."""
+    def gradients(self, state: Tree, prepared: Tree, draws: Tree) -> tuple[Tree, Tree]:
+        """Gradients of the parameters for one step, and metrics."""
 
     @abstractmethod
     def apply_gradients(self, state: Tree, gradients: Tree) -> Tree:
         """The state after one step along ``gradients``."""
 
-    @abstractmethod
     def update(self, state: Tree, batch: Tree, draws: Tree) -> tuple[Tree, Tree]:
-        """The state after learning from a batch, and metrics."""
+        """The state after learning from a batch, and metrics; by default one gradient step."""
+        gradients, metrics = self.gradients(state, self.prepare(state, batch), draws)
+        return self.apply_gradients(state, gradients), metrics
 
     def update_often(self, state: Tree, batches: Tree, draws: Tree) -> tuple[Tree, Tree]:
         """``update`` with one batch after another, stacked along the first axis; the metrics are means."""
@@ -96,6 +110,24 @@ class Algorithm(Component):
     def draws(self, rng: np.random.Generator, rows: int) -> Tree:
         """Randomness for one ``update`` from a batch of ``rows`` steps."""
 
+    def steps_of(self, draws: Tree) -> list[Tree]:
+        """The draws of each gradient step of one ``update``."""
+        return [draws]
+
+    @classmethod
+    def share(cls, config: Any, learners: int) -> Any:
+        """The settings for one of several learners: its part of each batch."""
+        for name in cls.shared:
+            if getattr(config, name) % learners:
+                raise ConfigError(
+                    f"{name}={getattr(config, name)} cannot be shared equally by {learners} roles; use a multiple."
+                )
+        return dataclasses.replace(config, **{name: getattr(config, name) // learners for name in cls.shared})
+
+    def ladder(self, actor: int, actors: int) -> float | None:
+        """``explore`` of one actor among many that explore differently; None where they do not."""
+        return None
+
     @property
     def hold_noise(self) -> int:
         """Steps of an environment that one draw of ``act_noise`` lasts."""
@@ -108,12 +140,6 @@ class Algorithm(Component):
     def to_env(self, action: np.ndarray) -> np.ndarray:
         """The action as the environment takes it."""
         return action
-
-
-def one_step(algorithm: Algorithm, state: Tree, batch: Tree, draws: Tree) -> tuple[Tree, Tree]:
-    """``update`` for an algorithm that takes one gradient step per batch."""
-    gradients, metrics = algorithm.gradients(state, batch, draws)
-    return algorithm.apply_gradients(state, gradients), metrics
 
 
 def inputs_of(algorithm: Algorithm) -> dict[str, Space]:

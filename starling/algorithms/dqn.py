@@ -1,4 +1,5 @@
-"""DQN (Mnih et al., 2015), double (van Hasselt et al., 2016), dueling (Wang et al., 2016), n-step.
+"""DQN (Mnih et al., 2015), double (van Hasselt et al., 2016), dueling (Wang et al., 2016), n-step,
+prioritized replay (Schaul et al., 2016) and Ape-X's ladder of ε (Horgan et al., 2018).
 Departs: Adam for RMSProp; double by default; Huber loss of the error instead of its clipped gradient (the same slope).
 """
 
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from starling.algorithms.base import Algorithm, check_range, one_step
+from starling.algorithms.base import Algorithm, check_range
 from starling.algorithms.plans import Replay
 from starling.backends import ops
 from starling.components.base import api
@@ -29,6 +30,8 @@ from starling.maths.td import double_q_error, huber, q_learning_error
 
 __all__ = ["DQN", "DQNConfig"]
 
+LADDER_BASE, LADDER_SLOPE = 0.4, 7.0  # actor i of N explores with base^(1 + slope · i / (N − 1))
+
 
 @dataclass(frozen=True, kw_only=True)
 class DQNConfig:
@@ -42,6 +45,8 @@ class DQNConfig:
     double: bool = True
     dueling: bool = False
     capacity: int = 100_000  # transitions kept
+    alpha: float = 0.0  # exponent of priorities; 0 draws uniformly
+    beta: float = 0.4  # exponent of importance weights
     batch_size: int = 64
     learning_starts: int = 1_000  # transitions before the first update
     train_every: int = 4  # environment steps between rounds of updates
@@ -60,19 +65,23 @@ class DQNConfig:
         check_range(self, envs=(1, 65536), learning_rate=(0, 10), gamma=(0, 1), n_step=(1, 1000), train_every=(1, 1e9))
         check_range(self, epsilon_start=(0, 1), epsilon_end=(0, 1), epsilon_fraction=(0, 1), target_period=(1, 1e9))
         check_range(self, capacity=(1, 1e10), batch_size=(1, 1e7), updates=(1, 1e6), learning_starts=(0, 1e10))
-        check_range(self, max_gradient=(0, 1e9), hidden=(1, 1e6))
+        check_range(self, max_gradient=(0, 1e9), hidden=(1, 1e6), alpha=(0, 10), beta=(0, 1))
 
 
 def dqn_loss(q_tm1: Any, q_t: Any, q_t_selector: Any | None, batch: Tree) -> tuple[Any, Tree]:
-    """Mean Huber loss of the TD error; with a selector, double Q-learning."""
+    """Mean Huber loss of the TD error, by importance weight; with a selector, double Q-learning."""
     xp = ops(q_tm1)
+    error = td_error(q_tm1, q_t, q_t_selector, batch)  # [B]
+    loss = xp.mean(batch["weight"] * huber(error))
+    size = xp.abs(error)
+    return loss, {"loss": {"td": loss}, "q": xp.mean(q_tm1), "td_error": xp.mean(size), "priorities": size}
+
+
+def td_error(q_tm1: Any, q_t: Any, q_t_selector: Any | None, batch: Tree) -> Any:  # [B]
     step = (batch["action"], batch["reward"], batch["discount"])
     if q_t_selector is None:
-        error = q_learning_error(q_tm1, *step, q_t)  # [B]
-    else:
-        error = double_q_error(q_tm1, *step, q_t, q_t_selector)  # [B]
-    loss = xp.mean(huber(error))
-    return loss, {"loss": {"td": loss}, "q": xp.mean(q_tm1), "td_error": xp.mean(xp.abs(error))}
+        return q_learning_error(q_tm1, *step, q_t)
+    return double_q_error(q_tm1, *step, q_t, q_t_selector)
 
 
 class DQN(Algorithm):
@@ -84,7 +93,9 @@ class DQN(Algorithm):
     epsilon: Linear
 
     name: ClassVar[str] = "dqn"
+    prioritizes: ClassVar[bool] = True
     Config: ClassVar[type] = DQNConfig
+    shared: ClassVar[tuple[str, ...]] = ("batch_size",)
 
     @classmethod
     def compose(cls, config: DQNConfig, obs: Space, action: Space, envs: int, total_steps: int) -> DQN:
@@ -111,7 +122,7 @@ class DQN(Algorithm):
         return Replay(
             capacity=c.capacity, batch_size=c.batch_size, min_size=max(c.learning_starts, c.batch_size), gamma=c.gamma,
             n_step=c.n_step, every=c.train_every, updates=c.updates,
-            overlap=c.overlap,
+            overlap=c.overlap, alpha=c.alpha, beta=c.beta,
         )  # fmt: skip
 
     def init(self, params: Params) -> Tree:
@@ -129,15 +140,24 @@ class DQN(Algorithm):
 
     @api
     def loss(self, p: Params, target: Params, batch: Tree) -> tuple[Any, Tree]:
-        possible = split_mask(batch["next_obs"])[1]
-        q_tm1 = self.q.q_values(p.q, batch["obs"])  # [B, A]
-        q_t = masked(self.q.q_values(target.q, batch["next_obs"]), possible)  # [B, A]
-        selector = masked(self.q.q_values(p.q, batch["next_obs"]), possible) if self.config.double else None  # [B, A]
-        return dqn_loss(q_tm1, q_t, selector, batch)
+        return dqn_loss(*self._values(p, target, batch), batch)
 
-    def gradients(self, state: Tree, batch: Tree, draws: Tree) -> tuple[Tree, Tree]:
-        differentiate = ops(batch["reward"]).value_and_grad(self.loss)
-        (_, metrics), gradients = differentiate(state["params"], state["target"], batch)
+    @api
+    def priorities(self, p: Params, batch: Tree) -> Any:  # [B]
+        """|TD error| of new transitions, as an actor without a target network sees it."""
+        return ops(batch["reward"]).abs(td_error(*self._values(p, p, batch), batch))
+
+    def _values(self, p: Params, target: Params, batch: Tree) -> tuple[Any, Any, Any]:
+        """Values of the first and of the last observations [B, A], and those that choose the last action."""
+        possible = split_mask(batch["next_obs"])[1]
+        q_tm1 = self.q.q_values(p.q, batch["obs"])
+        q_t = masked(self.q.q_values(target.q, batch["next_obs"]), possible)
+        selector = masked(self.q.q_values(p.q, batch["next_obs"]), possible) if self.config.double else None
+        return q_tm1, q_t, selector
+
+    def gradients(self, state: Tree, prepared: Tree, draws: Tree) -> tuple[Tree, Tree]:
+        differentiate = ops(prepared["reward"]).value_and_grad(self.loss)
+        (_, metrics), gradients = differentiate(state["params"], state["target"], prepared)
         return gradients, metrics
 
     def apply_gradients(self, state: Tree, gradients: Tree) -> Tree:
@@ -145,14 +165,14 @@ class DQN(Algorithm):
         target = periodic(state["target"], params, optimiser["count"], self.config.target_period)
         return {"params": params, "target": target, "optimiser": optimiser}
 
-    def update(self, state: Tree, batch: Tree, draws: Tree) -> tuple[Tree, Tree]:
-        return one_step(self, state, batch, draws)
-
     def act_noise(self, rng: np.random.Generator, lead: tuple[int, ...]) -> np.ndarray:
         return rng.random(lead, dtype=np.float32)
 
     def draws(self, rng: np.random.Generator, rows: int) -> Tree:
         return {}
+
+    def ladder(self, actor: int, actors: int) -> float:
+        return float(LADDER_BASE ** (1 + LADDER_SLOPE * actor / max(1, actors - 1)))
 
     def exploration(self, steps: int) -> float:
         return float(self.epsilon(float(steps)))

@@ -39,6 +39,8 @@ class Replay:
     n_step: int = 1
     every: int = 1  # environment steps between rounds of updates
     updates: int = 1  # updates in a round
+    alpha: float = 0.0  # exponent of priorities; 0 draws uniformly
+    beta: float = 1.0  # exponent of importance weights
     overlap: bool = False  # act with the weights from before the last round of updates
 
     def __post_init__(self) -> None:
@@ -48,8 +50,8 @@ class Replay:
             raise ConfigError(f"learning_starts={self.min_size} is above capacity={self.capacity}; lower it.")
 
     def batch_space(self, obs: Space, action: Space, extras: Dict) -> Dict:
-        """A batch: [B] everywhere."""
-        numbers = {name: Float() for name in ("reward", "discount")}
+        """A batch: [B] everywhere; ``weight`` is the importance weight."""
+        numbers = {name: Float() for name in ("reward", "discount", "weight")}
         item = Dict({"obs": obs, "action": action, "next_obs": obs, **numbers, **extras.spaces})
         return item.ranked(batch=True)
 

@@ -1,5 +1,6 @@
 """PPO (Schulman et al., 2017). Departs: Adam ε of 1e-5, learning rate and clip range fall linearly if asked,
 advantages are standardised per minibatch, policy and value have separate torsos, orthogonal initialisation.
+With ``vtrace`` it is APPO: values and advantages are corrected for rollouts of older weights (Espeholt et al., 2018).
 """
 
 from __future__ import annotations
@@ -9,19 +10,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from starling.algorithms.base import Algorithm, check_range
-from starling.algorithms.plans import Rollouts
-from starling.algorithms.policies import clipped_to_bounds, policy_noise, require_flat
+from starling.algorithms.actor_critic import ActorCritic, masked_mean, networks_for
+from starling.algorithms.base import check_range
 from starling.backends import ops
 from starling.components.base import api
-from starling.components.encoders import encoder_for
-from starling.components.heads import ValueHead, policy_head_for
-from starling.components.networks import PolicyNetwork, ValueNetwork, torso_for
-from starling.components.optimisers import Adam, Optimiser
+from starling.components.optimisers import Adam
 from starling.components.schedules import Linear
 from starling.core.errors import ConfigError
 from starling.core.params import Params
-from starling.core.spaces import Dict, Float, Space
+from starling.core.spaces import Space
 from starling.core.trees import Tree, map_leaves
 from starling.maths.policy_gradients import (
     approximate_kl,
@@ -31,6 +28,7 @@ from starling.maths.policy_gradients import (
     value_loss,
 )
 from starling.maths.returns import gae
+from starling.maths.vtrace import vtrace
 
 __all__ = ["PPO", "PPOConfig"]
 
@@ -53,6 +51,7 @@ class PPOConfig:
     entropy_weight: float = 0.0
     max_gradient: float = 0.5  # global norm; 0 leaves gradients alone
     standardise: bool = True  # advantages, per minibatch
+    vtrace: bool = False  # correct for rollouts of older weights, as actors that run ahead send them
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     torso: dict[str, Any] = field(default_factory=dict)  # a component spec; takes the place of hidden and activation
@@ -69,10 +68,9 @@ class PPOConfig:
 def ppo_loss(policy: Any, value: Any, minibatch: Tree, clip: Any, config: PPOConfig) -> tuple[Any, Tree]:
     """Clipped surrogate + value loss − entropy bonus, over the valid steps of a minibatch."""
     xp = ops(value)
-    weight = minibatch["mask"] / xp.maximum(xp.sum(minibatch["mask"]), 1.0)  # [B]
 
     def mean(x: Any) -> Any:
-        return xp.sum(x * weight)
+        return masked_mean(x, minibatch["mask"])
 
     advantage = minibatch["advantage"]  # [B]
     if config.standardise:
@@ -93,69 +91,50 @@ def ppo_loss(policy: Any, value: Any, minibatch: Tree, clip: Any, config: PPOCon
     }
 
 
-class PPO(Algorithm):
+class PPO(ActorCritic):
     """Proximal policy optimisation, for discrete and continuous actions."""
 
-    config: PPOConfig
-    policy: PolicyNetwork
-    value: ValueNetwork
-    optimiser: Optimiser
     clip: Linear
 
     name: ClassVar[str] = "ppo"
     Config: ClassVar[type] = PPOConfig
-    extras: ClassVar[Dict] = Dict(log_prob=Float())
+    shared: ClassVar[tuple[str, ...]] = ("envs", "minibatch")
 
     @classmethod
     def compose(cls, config: PPOConfig, obs: Space, action: Space, envs: int, total_steps: int) -> PPO:
-        require_flat("ppo", action)
-        torso = torso_for(config.torso, config.hidden, config.activation, init="orthogonal:1.4142135")
         batches = max(1, total_steps // (envs * config.rollout))
         steps = batches * config.epochs * (envs * config.rollout // config.minibatch)
         end = 0.0 if config.anneal else 1.0
+        rate = Linear(config.learning_rate, end * config.learning_rate, steps)
         return cls(
-            observation_space=obs,
-            action_space=action,
             envs=envs,
-            config=config,
-            policy=PolicyNetwork(encoder_for(obs), torso, policy_head_for(action)),
-            value=ValueNetwork(encoder_for(obs), torso, ValueHead()),
-            optimiser=Adam(
-                Linear(config.learning_rate, end * config.learning_rate, steps), clip=config.max_gradient, eps=1e-5
-            ),
+            optimiser=Adam(rate, clip=config.max_gradient, eps=1e-5),
             clip=Linear(config.clip, end * config.clip, steps),
+            **networks_for("ppo", config, obs, action),
         )
 
     @property
-    def plan(self) -> Rollouts:
-        return Rollouts(length=self.config.rollout, gamma=self.config.gamma)
-
-    def init(self, params: Params) -> Tree:
-        return {"params": params, "optimiser": self.optimiser.init(params)}
-
-    @api
-    def act(self, p: Params, obs: Any, noise: Any, explore: Any) -> dict[str, Any]:
-        action, log_prob = self.policy.distribution(p.policy, obs).sample_with_log_prob(noise)
-        return {"action": action, "log_prob": log_prob}
-
-    @api
-    def greedy(self, p: Params, obs: Any) -> Any:
-        return self.policy.distribution(p.policy, obs).mode()
-
-    @api
-    def values(self, p: Params, obs: Any) -> Any:
-        return self.value(p.value, obs)
+    def corrects(self) -> bool:
+        return bool(self.config.vtrace)
 
     @api
     def samples(self, p: Params, batch: Tree) -> Tree:
         """The batch as single steps [T·B] with advantages and returns."""
         xp = ops(batch["reward"])
-        v_tm1 = self.value(p.value, batch["obs"])  # [T, B]
-        v_last = self.value(p.value, batch["next_obs"])  # [B]
-        values = xp.concat([v_tm1, v_last[None, ...]], axis=0)  # [T+1, B]
-        advantage = gae(batch["reward"], batch["discount"], values, self.config.gae_lambda)  # [T, B]
+        values = self.path_values(p, batch)  # [T+1, B]
+        v_tm1, reward, discount = values[:-1, ...], batch["reward"], batch["discount"]  # [T, B]
+        if self.config.vtrace:
+            log_prob = self.policy.distribution(p.policy, batch["obs"]).log_prob(batch["action"])  # [T, B]
+            corrected = vtrace(
+                log_prob - batch["log_prob"], reward, discount, v_tm1, values[1:, ...], self.config.gae_lambda
+            )
+            # The clipped ratio of the loss weighs by the policy's change already: q − v, without ρ.
+            advantage, goal = corrected.q_estimates - v_tm1, corrected.targets
+        else:
+            advantage = gae(reward, discount, values, self.config.gae_lambda)
+            goal = advantage + v_tm1
         steps = {key: batch[key] for key in ("obs", "action", "log_prob", "mask")}
-        steps |= {"advantage": advantage, "return": advantage + v_tm1, "value": v_tm1}
+        steps |= {"advantage": advantage, "return": goal, "value": v_tm1}
         return map_leaves(lambda x: xp.reshape(x, (-1, *x.shape[2:])), steps)
 
     @api
@@ -164,34 +143,31 @@ class PPO(Algorithm):
         value = self.value(p.value, samples["obs"])  # [B]
         return ppo_loss(policy, value, samples, self.clip(count), self.config)
 
-    def gradients(self, state: Tree, batch: Tree, draws: Tree = None) -> tuple[Tree, Tree]:
-        """Of one minibatch of ``samples``."""
-        differentiate = ops(batch["advantage"]).value_and_grad(self.loss)
-        (_, metrics), gradients = differentiate(state["params"], batch, state["optimiser"]["count"])
-        return gradients, metrics
+    def prepare(self, state: Tree, batch: Tree) -> Tree:
+        return self.samples(state["params"], batch)
 
-    def apply_gradients(self, state: Tree, gradients: Tree) -> Tree:
-        params, optimiser = self.optimiser.step(state["params"], gradients, state["optimiser"])
-        return {"params": params, "optimiser": optimiser}
+    def gradients(self, state: Tree, prepared: Tree, draws: Tree) -> tuple[Tree, Tree]:
+        """Of one minibatch: the rows ``draws`` of the samples."""
+        xp = ops(prepared["advantage"])
+        minibatch = map_leaves(lambda x: xp.take(x, draws, axis=0), prepared)
+        (_, metrics), gradients = xp.value_and_grad(self.loss)(state["params"], minibatch, state["optimiser"]["count"])
+        return gradients, metrics
 
     def update(self, state: Tree, batch: Tree, draws: Tree) -> tuple[Tree, Tree]:
         xp = ops(batch["reward"])
-        samples = self.samples(state["params"], batch)
+        samples = self.prepare(state, batch)
 
         def minibatch_step(state: Tree, rows: Any) -> tuple[Tree, Tree]:
-            gradients, metrics = self.gradients(state, map_leaves(lambda x: xp.take(x, rows, axis=0), samples))
+            gradients, metrics = self.gradients(state, samples, rows)
             return self.apply_gradients(state, gradients), metrics
 
         state, metrics = xp.scan(minibatch_step, state, draws)
         return state, map_leaves(xp.mean, metrics)
-
-    def act_noise(self, rng: np.random.Generator, lead: tuple[int, ...]) -> np.ndarray:
-        return policy_noise(self.action_space, rng, lead)
 
     def draws(self, rng: np.random.Generator, rows: int) -> np.ndarray:
         """Row numbers of every minibatch: [epochs · minibatches, minibatch]."""
         order = rng.permuted(np.tile(np.arange(rows, dtype=np.int32), (self.config.epochs, 1)), axis=1)
         return order.reshape(-1, self.config.minibatch)
 
-    def to_env(self, action: np.ndarray) -> np.ndarray:
-        return clipped_to_bounds(self.action_space, action)
+    def steps_of(self, draws: np.ndarray) -> list[np.ndarray]:
+        return list(draws)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from starling.algorithms.base import Algorithm, check_range, one_step
+from starling.algorithms.base import Algorithm, check_range
 from starling.algorithms.plans import Replay
 from starling.algorithms.policies import policy_noise, scaled_to_bounds
 from starling.backends import ops
@@ -73,6 +73,7 @@ class SAC(Algorithm):
 
     name: ClassVar[str] = "sac"
     Config: ClassVar[type] = SACConfig
+    shared: ClassVar[tuple[str, ...]] = ("batch_size",)
 
     @classmethod
     def compose(cls, config: SACConfig, obs: Space, action: Space, envs: int, total_steps: int) -> SAC:
@@ -123,7 +124,7 @@ class SAC(Algorithm):
         q_t = xp.min(self.critics.q_values(target.critics, batch["next_obs"], a_t), axis=-1)  # [B]
         goal = xp.stop_gradient(soft_q_target(batch["reward"], batch["discount"], q_t, log_prob_t, alpha))  # [B]
         q_tm1 = self.critics.q_values(p.critics, batch["obs"], batch["action"])  # [B, critics]
-        critic = 0.5 * xp.sum(xp.mean(xp.square(q_tm1 - goal[..., None]), axis=0))
+        critic = 0.5 * xp.sum(xp.mean(batch["weight"][..., None] * xp.square(q_tm1 - goal[..., None]), axis=0))
 
         action, log_prob = self.policy.distribution(p.policy, batch["obs"]).sample_with_log_prob(draws["now"])
         fixed = map_leaves(xp.stop_gradient, p.critics)
@@ -141,18 +142,15 @@ class SAC(Algorithm):
         given = self.config.target_entropy
         return -float(self.bounds.size) if given is None else given
 
-    def gradients(self, state: Tree, batch: Tree, draws: Tree) -> tuple[Tree, Tree]:
-        differentiate = ops(batch["reward"]).value_and_grad(self.loss)
-        (_, metrics), gradients = differentiate(state["params"], state["target"], batch, draws)
+    def gradients(self, state: Tree, prepared: Tree, draws: Tree) -> tuple[Tree, Tree]:
+        differentiate = ops(prepared["reward"]).value_and_grad(self.loss)
+        (_, metrics), gradients = differentiate(state["params"], state["target"], prepared, draws)
         return gradients, metrics
 
     def apply_gradients(self, state: Tree, gradients: Tree) -> Tree:
         params, optimiser = self.optimiser.step(state["params"], gradients, state["optimiser"])
         target = Params(critics=polyak(state["target"]["critics"], params["critics"], self.config.tau))
         return {"params": params, "target": target, "optimiser": optimiser}
-
-    def update(self, state: Tree, batch: Tree, draws: Tree) -> tuple[Tree, Tree]:
-        return one_step(self, state, batch, draws)
 
     def act_noise(self, rng: np.random.Generator, lead: tuple[int, ...]) -> np.ndarray:
         return policy_noise(self.action_space, rng, lead)

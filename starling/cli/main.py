@@ -16,9 +16,13 @@ __all__ = ["main"]
 COMMANDS = {
     "train": "train an algorithm on an environment",
     "resume": "go on with an interrupted run",
+    "replay": "run a recorded run again, and compare",
     "eval": "play greedy episodes with a run's policy",
-    "list": "algorithms, components, environments, presets",
+    "doctor": "tell who waits for whom in a run, and what to change",
+    "advise": "time an algorithm here and recommend how to run it",
+    "list": "algorithms, components, formations, environments, presets",
     "graph": "draw an algorithm's component graph",
+    "formation": "draw a formation: roles, and what flows between them",
     "check-env": "explain what is wrong with an environment",
 }
 
@@ -26,8 +30,12 @@ _MODULES = {
     "train": "train",
     "resume": "runs",
     "eval": "runs",
+    "replay": "runs",
+    "doctor": "doctor",
+    "advise": "advise",
     "list": "listing",
     "graph": "graph",
+    "formation": "formation",
     "check-env": "checks",
 }
 

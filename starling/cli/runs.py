@@ -10,10 +10,10 @@ from typing import Annotated
 import tyro
 
 from starling.cli.train import report
-from starling.experiments.running import evaluate_run
+from starling.experiments.running import evaluate_run, replay_run
 from starling.experiments.running import resume as resume_run
 
-__all__ = ["eval", "resume"]
+__all__ = ["eval", "replay", "resume"]
 
 
 @dataclass(frozen=True)
@@ -55,3 +55,21 @@ def eval(args: list[str]) -> int:
         print(f"return {result.mean:.2f} ± {result.std:.2f} over {len(result.returns)} greedy episodes")
         print(f"  lowest {min(result.returns):.2f}, highest {max(result.returns):.2f}")
     return 0
+
+
+@dataclass(frozen=True)
+class ReplayArguments:
+    """Run a recorded run again in one thread, and compare the parameters it comes to."""
+
+    run: Annotated[str, tyro.conf.Positional]  # a run directory, or the name of one below runs/
+    quiet: bool = False  # no progress display
+
+
+def replay(args: list[str]) -> int:
+    """Run a recorded run again."""
+    arguments = tyro.cli(ReplayArguments, args=args, prog="starling replay")
+    result = replay_run(arguments.run, quiet=arguments.quiet)
+    print(f"recorded {result.recorded}")
+    print(f"replayed {result.replayed}  after {result.updates:,} updates")
+    print("the same, bit for bit" if result.same else "they differ")
+    return 0 if result.same else 1

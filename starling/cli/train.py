@@ -13,12 +13,12 @@ import tyro
 
 from starling.algorithms import get_algorithm
 from starling.core.errors import SpaceError
-from starling.experiments.config import Run, RunOptions, resolve
+from starling.experiments.config import Run, RunOptions, check_effects, resolve
 from starling.experiments.running import Result, start
 
 __all__ = ["parse", "report", "train"]
 
-_NOT_FLAGS = ("env_options", "device_map", "torso")  # mappings: for a configuration file
+_NOT_FLAGS = ("env_options", "device_map", "simulation", "torso")  # mappings: for a configuration file
 
 
 def train(args: list[str]) -> int:
@@ -36,7 +36,7 @@ def train(args: list[str]) -> int:
 def parse(args: list[str]) -> Run:
     """The run that the command line asks for."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag in ("--algo", "--env", "--config", "--preset"):
+    for flag in ("--algo", "--env", "--config", "--preset", "--formation"):
         first.add_argument(flag)
     known, _ = first.parse_known_args(args)
     given = {key: value for key, value in vars(known).items() if value is not None and key != "config"}
@@ -45,11 +45,13 @@ def parse(args: list[str]) -> Run:
     options = {f.name: getattr(arguments, f.name) for f in dataclasses.fields(RunOptions) if f.name not in _NOT_FLAGS}
     algorithm = getattr(arguments, below.options.algo)
     settings = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}
-    return Run(
+    run = Run(
         options=dataclasses.replace(below.options, **options),
         algorithm=dataclasses.replace(below.algorithm, **settings),
         preset=below.preset,
     )
+    check_effects(run)
+    return run
 
 
 def _arguments(below: Run) -> type:

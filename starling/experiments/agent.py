@@ -20,13 +20,13 @@ from starling.core.params import Params
 from starling.core.random import stream
 from starling.core.spaces import Space
 from starling.core.trees import Tree, items, map_leaves
-from starling.data import MinSize, NStepAdder, Table
+from starling.data import NStepAdder
+from starling.experiments.backends import choose_backends
 from starling.experiments.settings import overridden
-from starling.experiments.training import choose_backends
 from starling.records import checkpoint
-from starling.roles.collectors import signature_for
 from starling.roles.learner import Learner
 from starling.roles.policy import Policy
+from starling.roles.replay import batch_of, table_for
 
 __all__ = ["Agent"]
 
@@ -113,7 +113,12 @@ class Agent:
             batch = self._memory.take()
             if batch is None:
                 return None
-        self._learner.update(batch, int(np.size(batch["reward"])))
+            self._learner.update(batch, int(np.size(batch["reward"])))
+            self._memory.learned(self._learner)
+        else:
+            if isinstance(self.algorithm.plan, Replay):
+                batch = {"weight": np.ones_like(batch["reward"]), **batch}
+            self._learner.update(batch, int(np.size(batch["reward"])))
         self._policy.load(self._learner.weights(), self._learner.version)
         return self._learner.metrics()
 
@@ -153,9 +158,8 @@ class _ReplayMemory:
     """Transitions in a table; every environment has an adder of its own, since they step at their own pace."""
 
     def __init__(self, algorithm: Algorithm, plan: Replay, seed: int) -> None:
-        signature = signature_for(algorithm)
-        self._plan = plan
-        self._table = Table(signature, plan.capacity, limiter=MinSize(plan.min_size), seed=seed)
+        self._plan, self._table = plan, table_for(algorithm, seed)
+        self._keys = np.zeros(0, np.int64)  # of the last draw
         self._adders: dict[int, NStepAdder] = {}
 
     def add(
@@ -177,7 +181,16 @@ class _ReplayMemory:
         )  # fmt: skip
 
     def take(self) -> Tree | None:
-        return self._table.sample(self._plan.batch_size).data if len(self._table) >= self._plan.min_size else None
+        if len(self._table) < self._plan.min_size:
+            return None
+        sample = self._table.sample(self._plan.batch_size)
+        self._keys = sample.keys
+        return batch_of(sample)
+
+    def learned(self, learner: Learner) -> None:
+        """Take over the priorities that the last update found."""
+        if self._plan.alpha:
+            self._table.update_priorities(self._keys, learner.priorities())
 
 
 class _RolloutMemory:
@@ -219,3 +232,6 @@ class _RolloutMemory:
         last = map_leaves(lambda *x: np.concatenate(x), *(rows[-1][1] for rows in self._rows.values()))
         self._rows = {env_id: [] for env_id in self._rows}
         return {**batch, "next_obs": last}
+
+    def learned(self, learner: Learner) -> None:
+        """Rollouts are learned from once: nothing is kept of them."""

@@ -15,8 +15,12 @@ from starling.algorithms import ALGORITHMS, get_algorithm
 from starling.core.errors import ConfigError, UnknownNameError
 from starling.experiments.presets import Preset, find_preset, get_preset
 from starling.experiments.settings import load_yaml, overridden, plain
+from starling.formations import Counts, get_formation
 
-__all__ = ["Run", "RunOptions", "resolve"]
+__all__ = ["Run", "RunOptions", "check_effects", "resolve"]
+
+
+_COUNTS = [each.name for each in dataclasses.fields(Counts)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,19 @@ class RunOptions:
     seed: int = 0
     backend: Literal["auto", "jax", "torch"] = "auto"  # learns
     act_backend: Literal["auto", "numpy", "jax", "torch"] = "auto"  # acts
+    formation: str = "single"  # which roles there are; see `starling list --formations`
+    executor: Literal["auto", "inline", "simulated", "processes"] = "auto"  # what makes them run
+    record: bool = False  # write down the order of events of a run on processes, for `starling replay`
+    actors: int | None = None  # roles that act; workers where they also compute gradients
+    learners: int | None = None
+    buffers: int | None = None  # shards of the replay table
+    servers: int | None = None  # parameter servers
+    evaluators: int | None = None  # roles that play greedily beside the run
+    queue: int | None = None  # items that wait between two roles
+    max_lag: int | None = None  # updates that experience may be old; 0: nobody runs ahead; older is dropped
+    samples_per_insert: float | None = None  # times that a transition is drawn, on average; 0: no limit
+    inference_batch: int | None = None  # requests answered together; 0: as many as there are actors
+    inference_wait: float | None = None  # seconds that a request waits for others
     out: str | None = None  # run directory; None: runs/DATE-ALGO-ENV
     eval_episodes: int = 100  # greedy episodes at the end
     log_every: int = 1_000  # environment steps between lines of metrics
@@ -36,6 +53,7 @@ class RunOptions:
     keep_checkpoints: int = 2
     quiet: bool = False  # no progress display
     summaries: tuple[str, ...] = ()  # values to record, by path: "ppo.loss.*", "q.q_values"
+    simulation: dict[str, Any] = field(default_factory=dict)  # speeds, delays and faults of a simulated run
     env_options: dict[str, Any] = field(default_factory=dict)  # for the environment's constructor
     device_map: dict[str, str] = field(default_factory=dict)  # scope of the graph -> device
 
@@ -57,6 +75,18 @@ class Run:
     algorithm: Any  # the algorithm's Config
     preset: str | None = None
 
+    @property
+    def counts(self) -> Counts:
+        """The counts and limits of the formation, as they were asked for."""
+        return Counts(**{name: getattr(self.options, name) for name in _COUNTS})
+
+    @property
+    def executor(self) -> str:
+        """``auto`` resolved: formations of several roles get processes."""
+        if self.options.executor != "auto":
+            return self.options.executor
+        return "inline" if self.options.formation == "single" else "processes"
+
     def to_mapping(self) -> dict[str, Any]:
         """All settings, as they are written to ``config.yaml`` and read by ``resolve``."""
         return {**plain(self.options), self.options.algo: plain(self.algorithm), "preset": self.preset or "none"}
@@ -76,6 +106,8 @@ def resolve(*layers: Mapping[str, Any], config: str | Path | None = None) -> Run
     preset = _preset_for(merged)
     if preset is not None:
         below = preset.settings
+        if merged.get("formation", below.get("formation")) != below.get("formation"):  # its counts are for its own
+            below = {key: value for key, value in below.items() if key not in _COUNTS and key != "formation"}
         if merged.get("algo", below["algo"]) != below["algo"]:
             raise ConfigError(
                 f"preset {preset.name!r} is for {below['algo']}; algo={merged['algo']} was asked for. Drop one of them."
@@ -94,11 +126,22 @@ def resolve(*layers: Mapping[str, Any], config: str | Path | None = None) -> Run
     for key in merged:
         if key not in known:
             raise UnknownNameError("setting", key, [*known, name, "preset"], "the run's configuration")
-    return Run(
+    run = Run(
         options=overridden(RunOptions(), merged, "run"),
         algorithm=overridden(algorithm.Config(), settings, name),
         preset=preset.name if preset else None,
     )
+    check_effects(run)
+    return run
+
+
+def check_effects(run: Run) -> None:
+    """Refuse settings of the executor that would have no effect."""
+    get_formation(run.options.formation)
+    if run.options.record and run.executor != "processes":
+        raise ConfigError(f"record has no effect on the executor {run.executor}: the same seed gives the same run.")
+    if run.options.simulation and run.executor != "simulated":
+        raise ConfigError(f"simulation has no effect on the executor {run.executor}; it is for simulated.")
 
 
 def _normalised(layer: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,4 +160,5 @@ def _preset_for(merged: Mapping[str, Any]) -> Preset | None:
     asked = merged.get("preset")
     if asked is not None:
         return None if asked == "none" else get_preset(str(asked))
-    return find_preset(merged.get("algo", RunOptions.algo), merged.get("env", RunOptions.env))
+    algo, env = merged.get("algo", RunOptions.algo), merged.get("env", RunOptions.env)
+    return find_preset(algo, env, merged.get("formation"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 import time
@@ -13,22 +14,28 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
+from starling.core.effects import Checkpoint, Report
 from starling.core.errors import CheckpointError, ConfigError, RunDirError, RunError, StarlingError
+from starling.core.trees import Tree
 from starling.envs import EnvLike, make
 from starling.envs.determinism import first_difference
 from starling.envs.making import constructor_of
 from starling.envs.vector_envs import VectorEnvs
+from starling.executors import get_executor
+from starling.executors.recording import replay
 from starling.experiments.config import Run, resolve
 from starling.experiments.evaluation import Evaluation, evaluate
-from starling.experiments.summaries import Summaries
-from starling.experiments.training import Training
+from starling.experiments.program import Program
+from starling.formations import RoleId
 from starling.records.curve import draw_curve
+from starling.records.files import write_atomic
 from starling.records.hashes import parameter_hash
 from starling.records.metrics import Metrics, read
 from starling.records.progress import Progress
 from starling.records.run_dir import RunDir
+from starling.roles.policy import Policy
 
-__all__ = ["Result", "evaluate_run", "resume", "start"]
+__all__ = ["Replay", "Result", "evaluate_run", "replay_run", "resume", "start"]
 
 PROBE_STEPS = 50  # of two fresh environments compared, to learn whether a seed determines them
 
@@ -48,14 +55,16 @@ class Result:
 
 def start(run: Run, env: EnvLike | None = None, command: Sequence[str] | None = None) -> Result:
     """Train a new run in its own directory; ``env`` where its name is not enough to make the environment."""
-    training = Training(run, env)
+    program = Program(run, env)
     try:
+        inexact = _why_inexact(program)
         with RunDir.create(run.options.out, run.options.algo, run.options.env) as run_dir:
+            program.directory = run_dir.path
             run_dir.write_config(run.to_mapping())
-            _write_manifest(run_dir, run, command, _why_inexact(training))
-            return _Session(training, run_dir, seconds=0.0).finish()
+            _write_manifest(run_dir, run, command, inexact)
+            return _Session(program, run_dir, seconds=0.0).finish()
     finally:
-        training.close()
+        program.close()
 
 
 def resume(
@@ -69,21 +78,22 @@ def resume(
         settings = run_dir.read_config()
         if quiet:
             settings["quiet"] = True
-        training = Training(resolve(settings), env)
+        program = Program(resolve(settings), env, run_dir.path)
         try:
-            checkpoints = run_dir.checkpoints(training.run.options.keep_checkpoints)
+            checkpoints = run_dir.checkpoints(program.run.options.keep_checkpoints)
             state, meta = checkpoints.load()
             notes = tuple(f"passed over a newer checkpoint: {reason}" for reason in checkpoints.skipped)
             with _expecting_a_state(run_dir):
-                training.restore(state)
                 step, seconds = int(meta["step"]), float(meta["seconds"])
+                if program.formation.name == "single":
+                    program.training.restore(state)
             checkpoints.rewind(step)
-            if not training.envs.exact_resume:
-                _write_manifest(run_dir, training.run, command, _why_inexact(training))
-            result = _Session(training, run_dir, seconds, resumed=step).finish()
+            if inexact := _why_inexact(program):
+                _write_manifest(run_dir, program.run, command, inexact)
+            result = _Session(program, run_dir, seconds, resumed=step).finish()
             return replace(result, notes=notes)
         finally:
-            training.close()
+            program.close()
 
 
 @contextmanager
@@ -99,8 +109,11 @@ def _expecting_a_state(run_dir: RunDir) -> Iterator[None]:
         ) from error
 
 
-def _why_inexact(training: Training) -> str:
+def _why_inexact(program: Program) -> str:
     """Why a resumed run will not equal an uninterrupted one; empty where it will."""
+    if program.formation.name != "single":
+        return f"the roles of {program.formation.name} that act begin new episodes"
+    training = program.training
     name = training.envs.name
     if not training.envs.exact_resume:
         return f"{name} cannot be put back to where it was"
@@ -122,15 +135,17 @@ def _write_manifest(run_dir: RunDir, run: Run, command: Sequence[str] | None, in
 
 
 class _Session:
-    """One stretch of a run, from its start or a checkpoint to its end or an interruption."""
+    """One stretch of a run, from its start or a checkpoint to its end or an interruption; watches over its roles."""
 
-    def __init__(self, training: Training, run_dir: RunDir, seconds: float, resumed: int | None = None) -> None:
-        self.training, self.run_dir = training, run_dir
-        self.options = training.run.options
-        self.checkpoints = run_dir.checkpoints(self.options.keep_checkpoints)
+    def __init__(self, program: Program, run_dir: RunDir, seconds: float, resumed: int | None = None) -> None:
+        self.program, self.run_dir = program, run_dir
+        self.options = program.run.options
         self._before, self._started = seconds, time.monotonic()
-        self._resumed = self._reported = self._saved = resumed
-        self.summaries = Summaries(self.options.algo, self.options.summaries)
+        self._resumed = resumed
+        self._first = RoleId(program.formation.ends, 0)
+        self._steps, self._updates = resumed or 0, 0
+        self._aside: dict[str, float] = {}  # what other roles reported since the last report
+        self._results: dict[RoleId, Tree] = {}
 
     @property
     def seconds(self) -> float:
@@ -140,16 +155,43 @@ class _Session:
         """Train to the end, evaluate, and leave everything in the run directory."""
         title = f"{self.options.algo} on {self.options.env}"
         with (
-            stopping() as stop,
-            Metrics(self.run_dir, resume_step=self._resumed) as metrics,
-            Progress(self.options.steps, title, quiet=self.options.quiet) as progress,
+            stopping() as self._stop,
+            Metrics(self.run_dir, resume_step=self._resumed) as self._metrics,
+            Progress(self.options.steps, title, quiet=self.options.quiet) as self._progress,
             self._noting_failure(),
         ):
-            self._train(metrics, progress, stop)
-        if stop.is_set():
+            self._results = get_executor(self.program.run.executor)(self.program, self, self._resumed is not None)
+        if self._stop.is_set():
             return Result(self.run_dir.path, self._write_summary("interrupted"))
         with self._noting_failure():
             return self._close()
+
+    def stopping(self, role: RoleId, steps: int) -> bool:
+        if role == self._first:
+            self._steps = steps
+        return self._stop.is_set()
+
+    def report(self, role: RoleId, report: Report) -> None:
+        if role != self._first:
+            if report.steps < 0:  # a role that does not count the run's steps: its values go with the next line
+                self._aside |= report.values
+            return
+        self._steps, self._updates = report.steps, int(report.values.get("updates", 0))
+        values = {**self._aside, **report.values}
+        self._aside = {}
+        speed = report.steps / max(self.seconds, 1e-9)
+        self._metrics.write(report.steps, {**values, "steps_per_second": speed}, report.histograms)
+        prefix = f"{self.options.algo}.loss."
+        losses = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
+        self._progress.update(report.steps, episode_return=values.get("episode_return"), losses=losses)
+
+    def checkpoint(self, role: RoleId, checkpoint: Checkpoint) -> None:
+        self.program.save(role, checkpoint, self.seconds)
+
+    def status(self, status: dict[str, Any]) -> None:
+        content = json.dumps({**status, "time": time.time()}).encode()
+        with suppress(RunDirError):  # nobody's work depends on it
+            write_atomic(self.run_dir.path / "status.json", content, RunDirError)
 
     @contextmanager
     def _noting_failure(self) -> Iterator[None]:
@@ -166,44 +208,13 @@ class _Session:
                 raise RunError(str(error)) from error
             raise
 
-    def _train(self, metrics: Metrics, progress: Progress, stop: threading.Event) -> None:
-        training, options = self.training, self.options
-        report_at = training.steps + options.log_every
-        save_at = (training.steps // options.checkpoint_every + 1) * options.checkpoint_every
-        if self._resumed is None:
-            self._save()
-        while training.steps < options.steps and not stop.is_set():
-            training.round()
-            if training.steps >= report_at:
-                report_at = training.steps + options.log_every
-                self._report(metrics, progress)
-            if training.steps >= save_at:
-                save_at += options.checkpoint_every
-                self._save()
-        if self._reported != training.steps:
-            self._report(metrics, progress)
-        if self._saved != training.steps:
-            self._save()
-
-    def _report(self, metrics: Metrics, progress: Progress) -> None:
-        self._reported = self.training.steps
-        values = self.training.metrics()
-        means, histograms = self.summaries.take(values, self.training.learner.recorded)
-        speed = self.training.steps / max(self.seconds, 1e-9)
-        metrics.write(self.training.steps, {**values, **means, "steps_per_second": speed}, histograms)
-        prefix = f"{self.options.algo}.loss."
-        losses = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
-        progress.update(self.training.steps, episode_return=values.get("episode_return"), losses=losses)
-
-    def _save(self) -> None:
-        self._saved = self.training.steps
-        self.checkpoints.save(self.training.steps, self.training.state(), {"seconds": self.seconds})
-
     def _close(self) -> Result:
         trained = self.seconds
-        weights = self.training.learner.weights()
+        weights = self.program.weights(self._results)
         self.run_dir.save_policy(weights, {"algo": self.options.algo, "env": self.options.env})
-        final = play(self.training, self.options.eval_episodes, quiet=self.options.quiet)
+        policy = self.program.policy()
+        policy.load(self.program.acting_part(weights), 0)
+        final = play(self.program, policy, self.options.eval_episodes, quiet=self.options.quiet)
         title = f"{self.options.algo} on {self.options.env}, seed {self.options.seed}"
         draw_curve(read(self.run_dir), self.run_dir.path / "curve.png", title)
         return Result(self.run_dir.path, self._write_summary("finished", trained, final))
@@ -212,41 +223,43 @@ class _Session:
         self, status: str, seconds: float | None = None, final: Evaluation | None = None
     ) -> dict[str, Any]:
         seconds = self.seconds if seconds is None else seconds
+        backends = self.program.backends
         summary = {
             "algorithm": self.options.algo,
             "env": self.options.env,
             "seed": self.options.seed,
-            "backend": self.training.backends.learn,
-            "act_backend": self.training.backends.act,
-            "formation": "single",
-            "executor": "inline",
+            "backend": backends.learn,
+            "act_backend": backends.act,
+            "formation": self.program.formation.name,
+            "executor": self.program.run.executor,
             "status": status,
-            "env_steps": self.training.steps,
-            "updates": self.training.learner.version,
+            "env_steps": self._steps,
+            "updates": self._updates,
             "seconds": round(seconds, 3),
-            "env_steps_per_second": round(self.training.steps / max(seconds, 1e-9), 1),
+            "env_steps_per_second": round(self._steps / max(seconds, 1e-9), 1),
             "final_return": final.mean if final and final.returns else None,
             "final_return_std": final.std if final and final.returns else None,
             "eval_episodes": len(final.returns) if final else 0,
-            "parameter_hash": parameter_hash(self.training.learner.weights()),
+            "parameter_hash": parameter_hash(self.program.weights(self._results)) if self._results else None,
         }
         self.run_dir.write_summary(summary)
         return summary
 
 
-def play(training: Training, episodes: int, quiet: bool = True, seed: int | None = None) -> Evaluation:
-    """Evaluate a training's policy in environments of its own."""
+def play(program: Program, policy: Policy, episodes: int, quiet: bool = True, seed: int | None = None) -> Evaluation:
+    """Evaluate a policy in environments of its own."""
     if episodes == 0:
         return Evaluation([], [])
-    options = training.run.options
-    count = training.envs.count if isinstance(training.envs, VectorEnvs) else min(episodes, 16)
+    options = program.run.options
+    fixed = program.formation.name == "single" and isinstance(program.training.envs, VectorEnvs)
+    count = program.training.envs.count if fixed else min(episodes, 16)
     chosen = options.seed + 1_000_000 if seed is None else seed
     title = f"greedy evaluation on {options.env}"
     with (
-        make(training.env, count, chosen, **options.env_options) as envs,
+        make(program.env, count, chosen, **options.env_options) as envs,
         Progress(episodes, title, unit="episodes", quiet=quiet) as bar,
     ):
-        return evaluate(training.policy, envs, episodes, bar.update)
+        return evaluate(policy, envs, episodes, bar.update)
 
 
 def evaluate_run(
@@ -256,19 +269,68 @@ def evaluate_run(
     if episodes < 1:
         raise ConfigError(f"episodes={episodes}; at least 1 is needed.")
     run_dir = RunDir.open(RunDir.find(run), lock=False)
-    training = Training(resolve(run_dir.read_config(), {"quiet": True}), env)
+    program = Program(resolve(run_dir.read_config(), {"quiet": True, "executor": "inline"}), env, run_dir.path)
     try:
         if (run_dir.path / "policy").exists():
-            weights, _ = run_dir.load_policy()
-            training.policy.load(training.learner.fitted(weights), 0)
+            weights = run_dir.load_policy()[0]
         else:
-            state, _ = run_dir.checkpoints().load()
             with _expecting_a_state(run_dir):
-                training.learner.restore(state["learner"])
-            training.policy.load(training.learner.weights(), training.learner.version)
-        return play(training, episodes, quiet=quiet, seed=seed)
+                weights = program.newest_weights()
+        policy = program.policy()
+        policy.load(program.acting_part(program.fitted(weights)), 0)
+        return play(program, policy, episodes, quiet=quiet, seed=seed)
     finally:
-        training.close()
+        program.close()
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a recorded run came to, then and now."""
+
+    recorded: str
+    replayed: str
+    updates: int
+
+    @property
+    def same(self) -> bool:
+        return self.recorded == self.replayed
+
+
+class _Listener:
+    """Hears of a replay: how far it is."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self.updates = progress, 0
+
+    def stopping(self, role: RoleId, steps: int) -> bool:
+        return False
+
+    def report(self, role: RoleId, report: Report) -> None:
+        self.updates = max(self.updates, int(report.values.get("updates", 0)))
+        if report.steps >= 0:
+            self._progress.update(report.steps, episode_return=report.values.get("episode_return"))
+
+    def checkpoint(self, role: RoleId, checkpoint: Checkpoint) -> None: ...
+
+    def status(self, status: dict[str, Any]) -> None: ...
+
+
+def replay_run(run: str | Path, quiet: bool = False) -> Replay:
+    """Run a recorded run again in one thread, with the choices that were made, and compare what it comes to."""
+    run_dir = RunDir.open(RunDir.find(run), lock=False)
+    recorded = run_dir.read_summary()
+    if recorded["parameter_hash"] is None:
+        raise RunError(
+            f"{run_dir.path} did not come to an end ({recorded['status']}); there is nothing to compare with."
+        )
+    program = Program(resolve(run_dir.read_config()), None, run_dir.path)
+    if program.record is None:
+        raise ConfigError(f"{run_dir.path} was not recorded; train with --record to replay a run.")
+    title = f"replaying {program.run.options.algo} in one thread"
+    with Progress(program.run.options.steps, title, quiet=quiet) as progress:
+        listener = _Listener(progress)
+        results = replay(program, listener, program.record)
+    return Replay(recorded["parameter_hash"], parameter_hash(program.weights(results)), listener.updates)
 
 
 @contextmanager

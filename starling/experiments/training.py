@@ -3,63 +3,32 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from starling.algorithms import get_algorithm
 from starling.algorithms.base import Algorithm, inputs_of
 from starling.algorithms.plans import Replay
-from starling.backends import available, get_backend
+from starling.backends import get_backend
 from starling.components.assembly import Assembly, assemble
 from starling.components.build import Graph, build
-from starling.components.shapes import SIZES
 from starling.core.params import Params, with_scopes
 from starling.core.spaces import Space
-from starling.core.trees import Tree, map_leaves
-from starling.data import MinSize, Table
+from starling.core.trees import Tree
 from starling.envs import EnvLike, Envs, make
+from starling.experiments.backends import choose_backends, limit_threads
 from starling.experiments.config import Run
 from starling.experiments.summaries import check_summaries, component_patterns
-from starling.roles.collectors import Collector, RolloutCollector, TransitionCollector, signature_for
+from starling.roles.collectors import Collector, RolloutCollector, TransitionCollector
 from starling.roles.learner import Learner
 from starling.roles.policy import Policy
+from starling.roles.replay import learn_round, table_for
 
-__all__ = ["Backends", "Training", "assemble_for", "choose_backends"]
+if TYPE_CHECKING:
+    from starling.data import Table
 
-SMALL = 300_000  # parameters up to which NumPy acts faster than a compiled graph
-WORTH_THREADS = 3e8  # operations of a gradient step below which handing work to threads costs more than it saves
-
-
-@dataclass(frozen=True)
-class Backends:
-    """Who learns and who acts, and why."""
-
-    learn: str
-    act: str
-    reason: str
-
-
-def choose_backends(assembly: Assembly, learn: str, act: str) -> Backends:
-    """Resolve ``auto`` by what was measured: see docs/architecture.md."""
-    images = any(len(spec.shape) == 4 for spec in assembly.parameters.values())
-    small = assembly.parameter_count <= SMALL and not images
-    if learn == "auto":
-        learn = "torch" if images and "torch" in available() else "jax"
-    if act == "auto":
-        act = "numpy" if small else learn
-    size = f"{assembly.parameter_count:,} parameters{' with convolutions' if images else ''}"
-    return Backends(learn, act, size)
-
-
-def update_flops(algorithm: Algorithm, assembly: Assembly) -> float:
-    """Roughly the floating-point operations of one gradient step: the loss forward and twice that backward."""
-    plan = algorithm.plan
-    rows = plan.batch_size if isinstance(plan, Replay) else plan.length * algorithm.envs
-    traced = SIZES["batch"] * (1 if isinstance(plan, Replay) else SIZES["time"])
-    loss = next((call.flops for call in assembly.calls if call.parent is None and call.api == "loss"), 0.0)
-    return 3.0 * loss * rows / traced
+__all__ = ["Training", "assemble_for"]
 
 
 def assemble_for(run: Run, obs: Space, action: Space) -> Assembly:
@@ -85,11 +54,8 @@ class Training:
         assembly = assemble_for(run, self.envs.observation_space, self.envs.action_space)
         check_summaries(options.algo, options.summaries, assembly)
         self.backends = choose_backends(assembly, options.backend, options.act_backend)
-        algorithm: Any = assembly.root
-        if self.backends.act == "numpy":
-            get_backend("numpy").prefer_one_thread()
-        if update_flops(algorithm, assembly) < WORTH_THREADS:
-            get_backend(self.backends.learn).prefer_one_thread()
+        for backend in (self.backends.act, self.backends.learn):
+            limit_threads(assembly, backend)
         self.graph = build(assembly, get_backend(self.backends.learn), options.seed, options.device_map)
         self.algorithm: Algorithm = assembly.root  # type: ignore[assignment]
         self.learner = Learner(self.graph, options.seed, component_patterns(options.algo, options.summaries))
@@ -103,8 +69,7 @@ class Training:
         self.plan = plan = self.algorithm.plan
         self.collector: Collector
         if isinstance(plan, Replay):
-            signature = signature_for(self.algorithm)
-            self.table = Table(signature, plan.capacity, limiter=MinSize(plan.min_size), seed=options.seed)
+            self.table = table_for(self.algorithm, options.seed)
             self.collector = TransitionCollector(self.policy, self.envs, options.seed, self.table)
             self._due = plan.every  # environment steps at which the next round of updates falls
         else:
@@ -136,17 +101,12 @@ class Training:
         assert self.table is not None
         if len(self.table) < plan.min_size:
             return
-        rows, times = plan.batch_size, plan.updates
-        if plan.overlap:  # of the last round: waiting for this one would leave nothing to overlap
+        version, last = self.learner.version, self.learner.acting_weights_later() if plan.overlap else None
+        learn_round(self.learner, self.table, plan)
+        if last is None:
             self._send_weights()
-        batch = self.table.sample(rows * times).data
-        if times == 1:
-            self.learner.update(batch, rows)
-        else:
-            stacked = map_leaves(lambda x: x.reshape(times, rows, *x.shape[1:]), batch)
-            self.learner.update_often(stacked, rows, times)
-        if not plan.overlap:
-            self._send_weights()
+        else:  # of the round before: waiting for this one would leave nothing to overlap
+            self.policy.load(last(), version)
 
     def _send_weights(self) -> None:
         self.policy.load(self.learner.acting_weights(), self.learner.version)

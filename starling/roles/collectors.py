@@ -2,40 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from starling.algorithms.base import Algorithm
 from starling.algorithms.plans import Replay, Rollouts
+from starling.core.effects import Effect
 from starling.core.random import generator_state, restore_generator, stream
 from starling.core.spaces import Dict
 from starling.core.trees import Tree, map_leaves
-from starling.data import NStepAdder, Table, transition_signature
 from starling.envs.protocol import Envs, Episode, Step
-from starling.roles.policy import Policy
+from starling.roles.policy import AnyPolicy, Policy
 
-__all__ = ["Collector", "RolloutCollector", "TransitionCollector", "signature_for"]
+if TYPE_CHECKING:
+    from starling.data import Table
+
+__all__ = ["Collector", "RolloutCollector", "TransitionCollector", "signature_for", "without_waiting"]
 
 
 def signature_for(algorithm: Algorithm) -> Dict:
     """What a table of the algorithm's transitions holds."""
+    from starling.data import transition_signature  # needs numba, which actors of rollouts do without
+
     extras = dict(algorithm.extras.spaces)
     return transition_signature(algorithm.observation_space, algorithm.action_space, False, **extras)
+
+
+def without_waiting(code: Generator[Effect, Any, Any]) -> Any:
+    """The result of code that needs no effect carried out."""
+    try:
+        effect = next(code)
+    except StopIteration as stop:
+        return stop.value
+    raise TypeError(f"{effect!r:.80} cannot be carried out here: nobody else runs")
 
 
 class Collector:
     """What every collector has: environments, the observations they wait at, noise, and a count of steps.
 
-    ``explores(steps)`` says how much to explore after so many environment steps of the whole run.
+    ``explore()`` says how much to explore now.
     """
 
-    def __init__(self, policy: Policy, envs: Envs, seed: int, actor: int = 0) -> None:
+    def __init__(self, policy: AnyPolicy, envs: Envs, seed: int, actor: int = 0) -> None:
         self.policy, self.envs = policy, envs
         self.algorithm: Algorithm = policy.algorithm  # type: ignore[assignment]
         self.obs: Tree = None
         self.steps = 0  # real transitions so far
         self.episodes: list[Episode] = []  # finished since they were last taken
+        self.explore: Callable[[], float] = lambda: self.algorithm.exploration(self.steps)
         self._rng = stream(seed, "actor", actor, "noise")
 
     def take_episodes(self) -> list[Episode]:
@@ -63,42 +79,50 @@ class RolloutCollector(Collector):
 
     def collect(self) -> Tree:
         """The next batch; see ``Rollouts``."""
+        return without_waiting(self.gather())
+
+    def gather(self) -> Generator[Effect, Any, Tree]:
+        """The next batch, from a policy that may be elsewhere."""
         plan = self.algorithm.plan
         assert isinstance(plan, Rollouts)
         self._begin()
         length, count = plan.length, self.envs.count
         noise = self.algorithm.act_noise(self._rng, (length, count))
-        explore = self.algorithm.exploration(self.steps)
-        act, step_envs, to_env = self.policy.act, self.envs.step, self.algorithm.to_env
+        explore = self.explore()
+        act: Any = self.policy.act
+        step_envs, to_env, here = self.envs.step, self.algorithm.to_env, self.policy.here
         observations, choices, steps = [], [], []
         obs, bonus = self.obs, {}
         for t in range(length):
-            chosen = act(obs, noise[t], explore)
+            chosen = act(obs, noise[t], explore) if here else (yield from act(obs, noise[t], explore))
             step = step_envs(to_env(chosen["action"]))
             observations.append(obs)
             choices.append(chosen)
             steps.append(step)
             if step.final_obs is not None and step.truncated.any():
-                bonus[t] = self._value_of_cut(step, plan.gamma)
+                bonus[t] = yield from self._value_of_cut(step, plan.gamma)
             if step.episodes:
                 self.episodes += step.episodes
             obs = step.obs
         self.obs = obs
         return self._batch(observations, choices, steps, bonus, plan.gamma)
 
-    def _value_of_cut(self, step: Step, gamma: float) -> np.ndarray:
+    def _value_of_cut(self, step: Step, gamma: float) -> Generator[Effect, Any, np.ndarray]:
         """γ · v(final observation) where an episode was cut short, 0 elsewhere."""
         cut = step.truncated & ~step.terminated
-        return np.where(cut, gamma * self.policy.values(step.final_obs), 0.0).astype(np.float32)
+        values: Any = self.policy.values(step.final_obs)
+        if not self.policy.here:
+            values = yield from values
+        return np.where(cut, gamma * values, 0.0).astype(np.float32)
 
     def _batch(
         self, observations: list[Tree], choices: list[Any], steps: list[Step], bonus: dict[int, Any], gamma: float
     ) -> Tree:
-        reward = np.stack([step.reward for step in steps])  # [T, B]
+        reward = np.array([step.reward for step in steps])  # [T, B]
         for t, value in bonus.items():
             reward[t] += value
-        ended = np.stack([step.terminated for step in steps]) | np.stack([step.truncated for step in steps])
-        valid = np.stack([step.valid for step in steps])
+        ended = np.array([step.terminated for step in steps]) | np.array([step.truncated for step in steps])
+        valid = np.array([step.valid for step in steps])
         self.steps += int(valid.sum())
         return {
             "obs": _stack(observations),
@@ -120,12 +144,16 @@ def _stack(trees: list[Tree]) -> Tree:
 class TransitionCollector(Collector):
     """Single steps of every environment, handed to an adder."""
 
+    policy: Policy
+
     def __init__(self, policy: Policy, envs: Envs, seed: int, table: Table, actor: int = 0) -> None:
         super().__init__(policy, envs, seed, actor)
         plan = self.algorithm.plan
         assert isinstance(plan, Replay)
+        from starling.data import NStepAdder
+
         self.adder = NStepAdder(table, num_envs=envs.count, n=plan.n_step, gamma=plan.gamma)
-        self._noise, self._held = self.algorithm.act_noise(self._rng, (envs.count,)), 0  # held for so many more steps
+        self._noise, self._held = np.zeros(0, np.float32), 0  # held for so many more steps
         self._valid, self._rows = np.zeros(0, bool), 0  # the rows that counted in the last step, and how many
 
     def collect(self) -> None:
@@ -135,7 +163,7 @@ class TransitionCollector(Collector):
         if self._held == 0:
             self._noise, self._held = self.algorithm.act_noise(self._rng, (self.envs.count,)), self.algorithm.hold_noise
         self._held -= 1
-        chosen = self.policy.act(self.obs, self._noise, self.algorithm.exploration(self.steps))
+        chosen = self.policy.act(self.obs, self._noise, self.explore())
         action = chosen.pop("action")
         step = self.envs.step(self.algorithm.to_env(action))
         self.adder.add(

@@ -13,8 +13,9 @@ from starling.core.errors import CheckpointError, RunError
 from starling.core.params import Params, with_scopes
 from starling.core.random import generator_state, restore_generator, stream
 from starling.core.trees import Tree, items, map_leaves, map_with_path
+from starling.roles.policy import ACTING
 
-__all__ = ["Learner"]
+__all__ = ["Learner", "fitted"]
 
 
 class Learner:
@@ -28,7 +29,7 @@ class Learner:
         self._update = graph.function("update", donate=(0,), summaries=summaries)
         self._update_often = graph.function("update_often", donate=(0,), summaries=summaries)
         self._summarised = bool(summaries)
-        self._acting = graph.assembly.scopes_read_by("act", "greedy", "values")
+        self._acting = graph.assembly.scopes_read_by(*ACTING)
         self._rng = stream(seed, "learner", "draws")
         self._metrics: Tree = {}
         self.recorded: dict[str, Any] = {}
@@ -55,8 +56,16 @@ class Learner:
 
     def acting_weights(self) -> Params:
         """Those of the parameters that acting reads."""
+        return self._copied(self._read_by_acting())
+
+    def acting_weights_later(self) -> Callable[[], Params]:
+        """A call that waits for the acting weights of now; updates may begin before it is made."""
+        kept = self.graph.backend.kept(self._read_by_acting())
+        return lambda: with_scopes(self.graph.backend.to_numpy(kept), Params)
+
+    def _read_by_acting(self) -> Tree:
         params = self._state["params"]
-        return self._copied({scope: params[scope] for scope in self._acting})
+        return {scope: params[scope] for scope in self._acting}
 
     def _copied(self, tree: Tree) -> Any:
         if isinstance(tree, dict):
@@ -67,9 +76,14 @@ class Learner:
         """Go on from these parameters; the optimiser starts anew."""
         self._state = self.algorithm.init(self.graph.place(params))
 
+    def priorities(self) -> np.ndarray:
+        """What the last update found of each row of its batch, for an algorithm that prioritizes."""
+        return np.asarray(self.graph.backend.to_numpy(self._metrics["priorities"]))
+
     def metrics(self) -> dict[str, float]:
         """The last update's metrics by name; not finite ones end the run."""
-        values = {path: float(leaf) for path, leaf in items(self.graph.backend.to_numpy(self._metrics))}
+        numbers = {name: value for name, value in self._metrics.items() if name != "priorities"}
+        values = {path: float(leaf) for path, leaf in items(self.graph.backend.to_numpy(numbers))}
         for name, value in values.items():
             if not np.isfinite(value):
                 raise RunError(
@@ -86,22 +100,25 @@ class Learner:
     def restore(self, state: Tree) -> None:
         self.version = int(state["version"])
         restore_generator(self._rng, state["rng"])
-        self._state = self.graph.place(_fitted(self._host_state(), state["learned"]))
+        self._state = self.graph.place(fitted(self._host_state(), state["learned"]))
 
     def fitted(self, weights: Tree) -> Params:
         """Weights from a file as this algorithm's parameters; refuses those of another."""
-        return with_scopes(_fitted(self._host_state()["params"], weights), Params)
+        return with_scopes(fitted(self._host_state()["params"], weights), Params)
 
     def _host_state(self) -> Tree:
         return with_scopes(self.graph.backend.to_numpy(self._state), dict)
 
 
-def _fitted(template: Tree, tree: Tree) -> Tree:
+def fitted(template: Tree, tree: Tree) -> Tree:
     """``tree`` checked against ``template``, with the empty scopes that files do not keep."""
     here, there = dict(items(template)), dict(items(tree))
     if here.keys() != there.keys():
         odd = sorted(here.keys() ^ there.keys())
-        raise CheckpointError(f"the parameters do not belong to this algorithm and network: {', '.join(odd[:5])} …")
+        raise CheckpointError(
+            "the parameters of the policy or checkpoint do not belong to this algorithm and network: "
+            f"{', '.join(odd[:5])} …"
+        )
     for path, leaf in here.items():
         if np.shape(leaf) != np.shape(there[path]):
             raise CheckpointError(f"{path} has shape {np.shape(there[path])}; {np.shape(leaf)} was expected.")

@@ -20,6 +20,7 @@ from starling.core.spaces import Bool, Dict, Float, Int, Space
 SMALL: dict[str, dict[str, Any]] = {
     "a2c": {"envs": 2, "rollout": 4},
     "dqn": {"batch_size": 8, "learning_starts": 8, "capacity": 64},
+    "impala": {"envs": 2, "rollout": 4},
     "ppo": {"envs": 2, "rollout": 4, "minibatch": 4, "epochs": 2},
     "sac": {"batch_size": 8, "learning_starts": 8, "capacity": 64},
 }
@@ -41,6 +42,7 @@ ACTIONS: dict[str, Space] = {
 FITS = {  # the first is what the costly tests take
     "a2c": ("discrete", "continuous", "several", "switches"),
     "dqn": ("discrete",),
+    "impala": ("discrete", "continuous", "several", "switches"),
     "ppo": ("discrete", "continuous", "several", "switches"),
     "sac": ("continuous",),
 }
@@ -64,6 +66,7 @@ def _cases() -> list[Case]:
     others = [Case(algo, obs, FITS[algo][0]) for algo in ALGORITHMS for obs in ("dict", "image")]
     masked = [Case(algo, "masked", "discrete") for algo in ALGORITHMS if "discrete" in FITS[algo]]
     switched = [Case("dqn", "vector", "discrete", (("double", False), ("dueling", True), ("n_step", 3)))]
+    switched.append(Case("ppo", "vector", "discrete", (("vtrace", True),)))
     return plain + others + masked + switched
 
 
@@ -108,7 +111,9 @@ def batch_for(case: Case, seed: int = 0) -> tuple[dict[str, Any], Any]:
         "discount": np.where(rng.random(lead) < 0.2, 0.0, plan.gamma).astype(np.float32),
         "next_obs": observations(case, rng, lead[-1:]),
     }
-    if not isinstance(plan, Replay):
+    if isinstance(plan, Replay):
+        batch["weight"] = rng.random(lead).astype(np.float32)
+    else:
         batch["mask"] = (rng.random(lead) < 0.9).astype(np.float32)
         batch["log_prob"] = -rng.random(lead).astype(np.float32)
     if "masked" in case.obs:

@@ -14,7 +14,10 @@ CASES = [
     Case("dqn", "vector", "discrete"),
     Case("dqn", "masked", "discrete"),
     Case("dqn", "vector", "discrete", (("double", False), ("dueling", True))),
+    Case("impala", "vector", "discrete"),
+    Case("impala", "vector", "continuous", (("adam", False), ("vtrace_lambda", 0.9))),
     Case("ppo", "vector", "discrete"),
+    Case("ppo", "vector", "discrete", (("vtrace", True),)),
     Case("ppo", "vector", "continuous", (("clip_value", 0.2), ("entropy_weight", 0.01))),
     Case("sac", "vector", "continuous"),
 ]
@@ -25,10 +28,8 @@ def first_gradients(case, backend):
     graph, algorithm = built(case, backend), root(case)
     batch, draws = batch_for(case)
     state = algorithm.init(graph.parameters())
-    if case.algo == "ppo":  # its gradients are of a minibatch of samples
-        samples = graph.backend.to_numpy(compiled(case, backend, "samples")(graph.parameters(), batch))
-        batch, draws = map_leaves(lambda x: np.ascontiguousarray(x[draws[0]]), samples), {}
-    gradients, metrics = compiled(case, backend, "gradients")(state, batch, draws)
+    prepared = compiled(case, backend, "prepare")(state, batch)
+    gradients, metrics = compiled(case, backend, "gradients")(state, prepared, algorithm.steps_of(draws)[0])
     return dict(items(graph.backend.to_numpy(gradients))), dict(items(graph.backend.to_numpy(metrics)))
 
 

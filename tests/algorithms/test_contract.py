@@ -109,6 +109,7 @@ def test_an_update_changes_every_parameter_and_reports_finite_metrics(case, back
     still = [path for (path, old), (_, new) in zip(items(before), items(after)) if np.array_equal(old, new)]
     assert still == []
     values = dict(items(graph.backend.to_numpy(metrics)))
+    assert np.shape(values.pop("priorities", np.zeros(8))) == (8,)
     assert any(name.startswith("loss.") for name in values)
     assert all(np.isfinite(value) and np.shape(value) == () for value in values.values())
     assert all(np.isfinite(leaf).all() for leaf in leaves(after))
@@ -199,7 +200,7 @@ def test_an_action_space_that_does_not_fit_is_refused_naming_what_does(algo):
             cls.compose(cls.Config(), OBSERVATIONS["vector"], action, 1, 100)
 
 
-@pytest.mark.parametrize("algo", ["a2c", "ppo"])
+@pytest.mark.parametrize("algo", ["a2c", "impala", "ppo"])
 def test_actions_that_are_no_vector_are_refused_with_the_remedy(algo):
     cls = ALGORITHMS[algo]
     for action in (Float((2, 3), -1.0, 1.0), Float((), -1.0, 1.0), Int((2, 2), high=3), Bool(())):

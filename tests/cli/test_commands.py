@@ -48,7 +48,9 @@ def test_list_names_what_there_is(starling):
 
 def test_list_as_json_holds_the_same(starling):
     found = json.loads(starling("list", "--json").out)
-    assert set(found) == {"algorithms", "components", "environments", "presets", "backends"}
+    assert set(found) == {
+        "algorithms", "components", "environments", "presets", "backends", "executors", "formations", "compatibility",
+    }  # fmt: skip
     assert set(found["algorithms"]) == set(ALGORITHMS)
     assert set(found["presets"]) == set(presets())
     assert "CartPole-v1" in found["environments"]

@@ -69,7 +69,7 @@ def test_a_run_reads_back_from_what_it_writes(name):
 @pytest.mark.parametrize("name", sorted(presets()))
 def test_every_preset_is_complete_and_found_by_algorithm_and_environment(name):
     settings = presets()[name].settings
-    run = resolve({"algo": settings["algo"], "env": settings["env"]})
+    run = resolve({key: settings[key] for key in ("algo", "env", "formation") if key in settings})
     assert run.preset == name
     assert run.options.steps == settings["steps"]
 
@@ -167,3 +167,10 @@ def test_every_setting_of_every_algorithm_is_a_flag_or_a_mapping():
             elif not isinstance(value, dict):
                 flags += [f"--{algo}.{flag}", *map(str, value if isinstance(value, tuple) else [value])]
         assert parse(["--algo", algo, "--env", "X", *flags]).algorithm == config
+
+
+def test_a_preset_gives_its_counts_to_its_own_formation_alone():
+    assert resolve({"preset": "impala"}).options.actors == 2
+    other = resolve({"preset": "impala", "formation": "single"})
+    assert (other.options.formation, other.options.actors) == ("single", None)
+    assert other.algorithm.envs == resolve({"preset": "impala"}).algorithm.envs

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from starling.core.errors import ConfigError
+from starling.experiments.backends import choose_backends
 from starling.experiments.config import resolve
-from starling.experiments.training import Training, choose_backends
+from starling.experiments.training import Training
 from starling.records.hashes import parameter_hash
 from tests.algorithms.cases import Case, assembled
 from tests.experiments.toys import Toy

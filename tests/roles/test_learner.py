@@ -47,6 +47,15 @@ def test_weights_that_were_handed_out_stay_as_they_are(backend):
     assert parameter_hash(weights) == before != parameter_hash(learner.weights())
 
 
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_weights_asked_for_before_an_update_are_those_from_before_it(case, backend):
+    learner = Learner(built(case, backend), seed=1)
+    learn(learner, case)
+    before, later = learner.acting_weights(), learner.acting_weights_later()
+    learn(learner, case, start=3)
+    assert parameter_hash(later()) == parameter_hash(before) != parameter_hash(learner.acting_weights())
+
+
 def test_a_policy_acts_with_the_weights_it_was_given(backend):
     case = CASES[1]
     learner, policy = Learner(built(case, backend), seed=1), Policy(built(case, "numpy"))

@@ -36,7 +36,11 @@ def get_preset(name: str) -> Preset:
     return presets()[name]
 
 
-def find_preset(algo: str, env: str) -> Preset | None:
-    """The preset for an algorithm on an environment, where there is one."""
-    found = (p for p in presets().values() if (p.settings["algo"], p.settings["env"]) == (algo, env))
-    return next(found, None)
+def find_preset(algo: str, env: str, formation: str | None = None) -> Preset | None:
+    """The preset for an algorithm on an environment: the formation's, else one for ``single``, else any."""
+    found = [p for p in presets().values() if (p.settings["algo"], p.settings["env"]) == (algo, env)]
+    for wanted in (formation, "single"):
+        for preset in found:
+            if preset.settings.get("formation", "single") == wanted:
+                return preset
+    return next(iter(found), None)

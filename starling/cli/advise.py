@@ -1,0 +1,124 @@
+"""``starling advise``."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass, fields
+
+import tyro
+
+from starling.algorithms import get_algorithm
+from starling.core.errors import ConfigError
+from starling.envs import make
+from starling.experiments.advice import Advice, recommend
+from starling.experiments.compatibility import traits_of
+from starling.experiments.config import Run, resolve
+from starling.experiments.timing import Timed, time_parts
+from starling.formations import FORMATIONS, Counts
+from starling.formations.compatibility import misfit
+
+__all__ = ["advise"]
+
+_PARTS = {
+    "env": "environment step",
+    "inference": "inference",
+    "acting": "acting: both, and bookkeeping",
+    "update": "update",
+    "transport": "transport of a chunk",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdviseArguments:
+    """Time an algorithm's parts on this machine, and recommend backends, formation and counts."""
+
+    algo: str = "ppo"
+    env: str = "CartPole-v1"  # a Gymnasium id, or envpool:ID
+    seconds: float = 5.0  # to time for, over all parts; compiling comes on top
+    config: str | None = None  # a YAML file of settings
+    json: bool = False  # print JSON
+
+
+def advise(args: list[str]) -> int:
+    """Recommend how to run an algorithm here."""
+    arguments = tyro.cli(AdviseArguments, args=args, prog="starling advise")
+    if not 0 < arguments.seconds <= 3600:
+        raise ConfigError(f"seconds={arguments.seconds}; it must be above 0, up to 3600.")
+    run = resolve({"algo": arguments.algo, "env": arguments.env}, config=arguments.config)
+    options = run.options
+    out = sys.stderr if arguments.json else sys.stdout
+    cores, envs = len(os.sched_getaffinity(0)), run.algorithm.envs
+    preset = f" (settings of preset {run.preset})" if run.preset else ""
+    print(f"{options.algo} on {options.env}, {envs} environments, {cores} processors{preset}", file=out)
+    print(f"\n{'timed':<32}{'on':<8}{'rows':>5}{'a call':>12}{'env steps/s':>14}", file=out)
+    timings = time_parts(run, arguments.seconds, lambda timed: print(_row(timed), file=out, flush=True))
+    advice = recommend(timings, _misfits(run))
+    command = advice.command(options.algo, options.env, _also(arguments.config, run, advice.option.formation))
+    if arguments.json:
+        told = {"timed": [asdict(timed) for timed in timings.parts], **asdict(advice)}
+        print(json.dumps({**told, "command": command}, indent=2))
+    else:
+        print(_report(advice, command))
+    return 0
+
+
+def _misfits(run: Run) -> dict[str, str | None]:
+    """Why the algorithm, with these settings, does not fit a formation; None where it does."""
+    options, settings = run.options, run.algorithm
+    with make(options.env, 1, options.seed, **options.env_options) as envs:
+        spaces = envs.observation_space, envs.action_space
+    traits = traits_of(get_algorithm(options.algo).compose(settings, *spaces, settings.envs, options.steps))
+    return {name: misfit(name, traits) for name in FORMATIONS}
+
+
+def _also(config: str | None, run: Run, formation: str) -> str:
+    """What else the command line needs: the file of settings, and an end to counts that the formation does not take."""
+    given = [each.name for each in fields(Counts) if getattr(run.options, each.name) is not None]
+    unset = [name for name in given if name not in FORMATIONS[formation].defaults]
+    return (f" --config {config}" if config else "") + "".join(f" --{name.replace('_', '-')} None" for name in unset)
+
+
+def _row(timed: Timed) -> str:
+    name = _PARTS[timed.part] + (f", {_size(timed.kilobytes)}" if timed.kilobytes else "")
+    row = f"{name:<32}{timed.backend:<8}{timed.rows:>5}{_duration(timed.seconds):>12}"
+    row += f"{timed.steps / timed.seconds:>14,.0f}"
+    return row + (f"   first call {_duration(timed.first)}" if timed.first > 0.1 else "")
+
+
+def _report(advice: Advice, command: str) -> str:
+    lines = ["", f"{'estimated':<32}{'actors':>8}{'env steps/s':>14}   held up by"]
+    for option in advice.options:
+        actors = "" if option.actors is None else str(option.actors)
+        lines.append(f"{option.formation:<32}{actors:>8}{option.rate:>14,.0f}   {option.limited_by}")
+    chosen = advice.option
+    with_actors = "" if chosen.actors is None else f" with {chosen.actors} actor{'s' if chosen.actors > 1 else ''}"
+    lines += [
+        "",
+        f"recommended: {chosen.formation}{with_actors}, {advice.backend} learns, {advice.act_backend} acts: "
+        f"up to {_rounded(chosen.rate)} env steps/s",
+        f"  {command}",
+        "",
+        *(f"· {note}" for note in advice.notes),
+        "· timed is what was measured, part by part in one process; estimated is what follows from it for runs that",
+        "  nobody measured, and at best: the few runs that were compared came to 0.4 to 0.8 of it, and formations",
+        "  within 20 % of each other came out in another order. Start-up is left out, and speed says nothing of how",
+        "  much a step teaches. Try the best two, and see with `starling doctor RUN` how they really go.",
+    ]
+    return "\n".join(lines)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} µs"
+    return f"{seconds * 1e3:.2f} ms" if seconds < 1.0 else f"{seconds:.2f} s"
+
+
+def _size(kilobytes: float) -> str:
+    return f"{kilobytes:.0f} kB" if kilobytes < 1_000 else f"{kilobytes / 1e3:.1f} MB"
+
+
+def _rounded(rate: float) -> str:
+    """Two digits: more would claim to know more."""
+    return f"{float(f'{rate:.2g}'):,.0f}"

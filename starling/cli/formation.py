@@ -1,0 +1,52 @@
+"""``starling formation``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+import tyro
+
+from starling.core.errors import RequestError
+from starling.formations import Counts, form, get_formation
+
+__all__ = ["formation"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormationArguments:
+    """Draw a formation: which roles, how many, and what flows between them."""
+
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]  # see `starling list --formations`
+    actors: int | None = None  # roles that act; workers where they also compute gradients
+    learners: int | None = None  # roles that learn
+    buffers: int | None = None  # shards of the replay table
+    servers: int | None = None  # parameter servers
+    evaluators: int | None = None  # roles that play greedily beside the run
+    queue: int | None = None  # items that wait between two roles
+    max_lag: int | None = None  # updates that experience may be old
+    samples_per_insert: float | None = None  # times that a transition is drawn, on average
+    inference_batch: int | None = None  # requests answered together
+    inference_wait: float | None = None  # seconds that a request waits for others
+    svg: str | None = None  # a file to draw into; without it the formation is printed
+
+
+def formation(args: list[str]) -> int:
+    """Draw a formation."""
+    arguments = tyro.cli(FormationArguments, args=args, prog="starling formation")
+    kind = get_formation(arguments.name)
+    drawn = form(kind.name, Counts(**{each.name: getattr(arguments, each.name) for each in fields(Counts)}))
+    if arguments.svg is None:
+        from starling.formations.drawing import draw_text
+
+        print(draw_text(drawn, kind.text))
+        return 0
+    from starling.formations.picture import draw_svg
+
+    try:
+        draw_svg(drawn, arguments.svg, kind.text)
+    except OSError as error:
+        raise RequestError(f"cannot write {arguments.svg}: {error.strerror}. Choose another --svg.") from error
+    roles = ", ".join(f"{roles.count} {roles.kind}{'s' if roles.count > 1 else ''}" for roles in drawn.roles)
+    print(f"drew {arguments.svg}: {roles}, {len(drawn.edges)} edges")
+    return 0

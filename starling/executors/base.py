@@ -1,0 +1,72 @@
+"""What executors share: the program they run, and who hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from starling.core.effects import Checkpoint, Report, RoleCode
+from starling.core.errors import RunError
+from starling.core.trees import Tree
+from starling.formations import Formation, RoleId
+
+__all__ = ["DeadlockError", "Program", "Results", "Start", "Watcher"]
+
+
+class DeadlockError(RunError):
+    """Every role waits for another."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a role begins: anew, or again after it was lost."""
+
+    incarnation: int = 0  # how often it was started before
+    restore: bool = False  # whether to go on from its last checkpoint
+    sent: int = 0  # items that it put on its queues before
+    unanswered: tuple[int, ...] = ()  # how many of its requests each server still has to answer
+    state: Tree = None  # its last checkpoint, where the executor keeps it itself
+
+
+class Program(Protocol):
+    """What to run: a formation and the code of its roles.
+
+    ``spec`` is what another process needs to make it again: ``{"factory": "module:function", "settings": {…}}``.
+    """
+
+    formation: Formation
+    directory: Path | None  # where the run is kept
+    simulation: Mapping[str, Any]  # settings of ``Weather``
+
+    @property
+    def record(self) -> Path | None:
+        """Where to write down the choices of an asynchronous run, if they are to be."""
+
+    def role(self, role: RoleId, start: Start) -> RoleCode:
+        """The code of a role; what it returns when done is its result."""
+
+    def spec(self) -> dict[str, Any]: ...
+
+    def save(self, role: RoleId, checkpoint: Checkpoint, seconds: float) -> None:
+        """Make a role's state safe."""
+
+    def messages(self) -> Mapping[str, Tree]:
+        """A blank message of every edge ("weights", or "weights/1" where sources differ): all have its layout."""
+
+
+class Watcher(Protocol):
+    """Hears of what roles report, keeps their checkpoints, and may ask them to stop."""
+
+    def stopping(self, role: RoleId, steps: int) -> bool: ...
+
+    def report(self, role: RoleId, report: Report) -> None: ...
+
+    def checkpoint(self, role: RoleId, checkpoint: Checkpoint) -> None: ...
+
+    def status(self, status: dict[str, Any]) -> None:
+        """Who does or waits for what, now and then: plain values, as ``starling doctor`` reads them."""
+
+
+Results = dict[RoleId, Tree]

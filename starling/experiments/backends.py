@@ -1,0 +1,53 @@
+"""Who learns and who acts: ``auto`` resolved by what was measured (see docs/architecture.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starling.algorithms.base import Algorithm
+from starling.algorithms.plans import Replay
+from starling.backends import available, get_backend
+from starling.components.assembly import Assembly
+from starling.components.shapes import SIZES
+
+__all__ = ["Backends", "choose_backends", "limit_threads"]
+
+SMALL = 300_000  # parameters up to which NumPy acts faster than a compiled graph
+WORTH_THREADS = 3e8  # operations of a gradient step below which handing work to threads costs more than it saves
+
+
+@dataclass(frozen=True)
+class Backends:
+    """Who learns and who acts, and why."""
+
+    learn: str
+    act: str
+    reason: str
+
+
+def choose_backends(assembly: Assembly, learn: str, act: str) -> Backends:
+    """Resolve ``auto`` by what was measured: see docs/architecture.md."""
+    images = any(len(spec.shape) == 4 for spec in assembly.parameters.values())
+    small = assembly.parameter_count <= SMALL and not images
+    if learn == "auto":
+        learn = "torch" if images and "torch" in available() else "jax"
+    if act == "auto":
+        act = "numpy" if small else learn
+    size = f"{assembly.parameter_count:,} parameters{' with convolutions' if images else ''}"
+    return Backends(learn, act, size)
+
+
+def update_flops(algorithm: Algorithm, assembly: Assembly) -> float:
+    """Roughly the floating-point operations of one gradient step: the loss forward and twice that backward."""
+    plan = algorithm.plan
+    rows = plan.batch_size if isinstance(plan, Replay) else plan.length * algorithm.envs
+    traced = SIZES["batch"] * (1 if isinstance(plan, Replay) else SIZES["time"])
+    loss = next((call.flops for call in assembly.calls if call.parent is None and call.api == "loss"), 0.0)
+    return 3.0 * loss * rows / traced
+
+
+def limit_threads(assembly: Assembly, backend: str) -> None:
+    """Keep a backend to one thread where more cost more than they save: NumPy acts on few rows at a time."""
+    algorithm: Algorithm = assembly.root  # type: ignore[assignment]
+    if backend == "numpy" or update_flops(algorithm, assembly) < WORTH_THREADS:
+        get_backend(backend).prefer_one_thread()

@@ -1,0 +1,81 @@
+"""``starling formation`` and ``starling list --formations``."""
+
+from __future__ import annotations
+
+import json
+import os
+from xml.etree import ElementTree
+
+import pytest
+
+from starling.algorithms import ALGORITHMS
+from starling.experiments.compatibility import compatibility
+from starling.formations import FORMATIONS
+
+
+@pytest.mark.parametrize("name", FORMATIONS)
+def test_formation_draws_each(starling, name, tmp_path):
+    said = starling("formation", name)
+    assert said.code == 0
+    assert FORMATIONS[name].text in said.out
+    assert "■ ends the run" in said.out
+    said = starling("formation", name, "--svg", tmp_path / "drawn.svg")
+    assert said.code == 0
+    assert ElementTree.parse(tmp_path / "drawn.svg").getroot().tag.endswith("svg")
+
+
+def test_formation_takes_counts(starling):
+    said = starling("formation", "apex", "--actors", "8", "--buffers", "2", "--queue", "5")
+    assert "actor × 8" in said.out
+    assert "buffer × 2" in said.out
+    assert "queue of 5" in said.out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["apx"], "unknown formation 'apx'. Did you mean 'apex'?"),
+        (["apex", "--actors", "0"], "actors=0; it must be at least 1"),
+        (["apex", "--actors", "-1"], "actors=-1"),
+        (["apex", "--actors", "many"], "many"),
+        (["apex", "--learners", "2"], "learners=2 has no effect in the formation apex"),
+        (["apex", "--actors", "2", "--buffers", "3"], "use at most one per actor"),
+        (["actor_learner", "--actors", "3", "--learners", "2"], "use a multiple"),
+        (["apex", "--actor", "2"], "--actors"),
+        (["apex", "--svg", "none/apex.svg"], "cannot write none/apex.svg"),
+        ([], "NAME"),
+    ],
+)
+def test_a_formation_that_makes_no_sense_is_refused(starling, args, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = starling("formation", *args)
+    assert said.code == 2
+    assert message in said.err
+    assert os.listdir(tmp_path) == []
+
+
+def test_list_shows_which_algorithm_fits_which_formation_and_why_not(starling):
+    said = starling("list", "--formations")
+    assert said.code == 0
+    words = " ".join(said.out.split())
+    for kind in FORMATIONS.values():
+        assert kind.text in said.out
+    assert "--samples-per-insert 8" in words
+    rows = {
+        line.split()[0]: line for line in said.out.splitlines() if line.split()[:1] and line.split()[0] in ALGORITHMS
+    }
+    for algorithm, fits in compatibility().items():
+        assert rows[algorithm].count("✓") == sum(reason is None for reason in fits.values())
+        assert rows[algorithm].count("✗") == sum(reason is not None for reason in fits.values())
+        for reason in filter(None, fits.values()):
+            assert reason in words
+    assert "CartPole-v1" not in said.out, "environments are listed elsewhere"
+    assert all(name in starling("list").out for name in FORMATIONS)
+
+
+def test_settings_that_make_a_formation_what_it_is_are_not_offered(starling):
+    found = json.loads(starling("list", "--formations", "--json").out)
+    assert set(found) == {"formations", "compatibility"}
+    assert found["formations"]["sync"]["settings"] == {"actors": 2, "evaluators": 0}
+    assert found["formations"]["actor_learner"]["settings"]["max_lag"] is None
+    assert found["compatibility"] == compatibility()

@@ -1,0 +1,144 @@
+"""The simulator: the same seed gives the same events; faults lose nothing and end in no deadlock."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from starling.core.effects import Latest, Publish, Put, Take
+from starling.core.errors import ConfigError, UnknownNameError
+from starling.executors import DeadlockError, inline
+from starling.executors.simulated import Simulation, Wire
+from starling.executors.weather import Weather
+from starling.formations import Edge, Formation, Roles
+from tests.executors.programs import Watcher, program_of
+
+
+class Counting:
+    """A formation of actors that send numbers and a learner that counts them; nothing but effects."""
+
+    directory = None
+    simulation: ClassVar[dict] = {}
+
+    def __init__(self, actors=4, wanted=60, queue=2):
+        self.formation = Formation(
+            "counting",
+            (Roles("learner", 1), Roles("actor", actors)),
+            (
+                Edge("experience", "queue", "actor", "learner", queue, pinned=True),
+                Edge("weights", "broadcast", "learner", "actor", pinned=True),
+            ),
+            ends="learner",
+        )
+        self.wanted, self.seen = wanted, []
+
+    def role(self, role, start):
+        return self._learner() if role.kind == "learner" else self._actor(role.index, start.sent)
+
+    def _actor(self, index, sent):
+        while True:
+            yield Latest("weights")
+            yield Put("experience", (index, sent))
+            sent += 1
+
+    def _learner(self):
+        yield Publish("weights", 0, 0)
+        while len(self.seen) < self.wanted:
+            self.seen.append((yield Take(("experience",))).item)
+            yield Publish("weights", 0, len(self.seen))
+        return len(self.seen)
+
+
+ROUGH = {"spread": 0.8, "jitter": 1.5, "loss": 0.3, "crashes": 0.05, "freezes": 0.02, "mortal": ("actor",)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_message_of_a_crashing_actor_is_lost_or_doubled(seed):
+    program = Counting()
+    simulation = Simulation(program, Watcher(), Weather(seed=seed, **ROUGH))
+    assert list(simulation.run().values()) == [60]
+    for actor in range(4):
+        numbers = [number for who, number in program.seen if who == actor]
+        assert numbers == list(range(len(numbers)))
+
+
+def test_rough_weather_is_rough():
+    simulations = [Simulation(Counting(), Watcher(), Weather(seed=seed, **ROUGH)) for seed in range(20)]
+    for simulation in simulations:
+        simulation.run()
+    assert sum(simulation.crashes for simulation in simulations) > 20
+    assert sum(simulation.freezes for simulation in simulations) > 5
+    assert sum(wire.doubled for simulation in simulations for wire in simulation.wires.values()) > 20
+
+
+def test_the_same_seed_gives_the_same_events_and_another_one_others():
+    def log(seed):
+        simulation = Simulation(Counting(), Watcher(), Weather(seed=seed, **ROUGH))
+        simulation.run()
+        return simulation.log, simulation.events
+
+    assert log(3) == log(3)
+    assert log(3) != log(4)
+
+
+def test_a_thousand_actors_fit_into_one_process():
+    program = Counting(actors=1000, wanted=3000)
+    simulation = Simulation(program, Watcher(), Weather(seed=0))
+    simulation.run()
+    assert len({who for who, _ in program.seen}) == 1000
+
+
+SURVIVORS = {
+    ("impala", "actor_learner"): ("actor", "learner"),
+    ("dqn", "apex"): ("actor", "buffer", "learner"),
+    ("impala", "central_inference"): ("actor", "inference", "learner"),
+    ("a2c", "sharded_ps"): ("server", "worker"),
+    ("a2c", "sync"): ("actor", "learner"),
+    ("a2c", "allreduce"): ("actor", "learner"),
+}
+
+
+@pytest.mark.parametrize(
+    ("algo", "formation", "mortal"), [(*pair, role) for pair, roles in SURVIVORS.items() for role in roles]
+)
+def test_a_run_survives_the_loss_of_any_role(algo, formation, mortal):
+    rough = {"seed": 1, "crashes": 0.3, "loss": 0.1, "mortal": (mortal,), "restart": 0.5}
+    program = program_of(algo, formation, steps=600, checkpoint_every=100, simulation=rough)
+    simulation = Simulation(program, Watcher(), Weather.of(program.simulation))
+    assert simulation.run()
+    assert simulation.crashes > 0
+
+
+def test_roles_that_wait_for_each_other_are_named():
+    class Stuck(Counting):
+        def _learner(self):
+            yield Take(("experience",))
+
+    for run in (lambda: Simulation(Stuck(), Watcher(), Weather()).run(), lambda: inline.run(Stuck(), Watcher())):
+        with pytest.raises(DeadlockError, match=r"learner-0 waits for 'experience'; actor-0 waits for value 1 of"):
+            run()
+
+
+def test_what_arrives_twice_or_late_is_taken_once_and_in_order():
+    wire = Wire(4)
+    wire.sent = 3
+    wire.arrive(1, "b")
+    assert not wire.filled
+    wire.arrive(0, "a")
+    wire.arrive(0, "a")
+    assert [wire.take(), wire.take()] == ["a", "b"]
+    wire.arrive(1, "b")
+    assert wire.doubled == 2
+    assert not wire.filled
+    wire.rewind(1)
+    assert wire.take() == "b"
+
+
+def test_weather_that_cannot_be_is_refused():
+    with pytest.raises(ConfigError, match=r"simulation.loss=1.5; a chance below 1"):
+        Weather.of({"loss": 1.5})
+    with pytest.raises(ConfigError, match=r"simulation.latency=-1"):
+        Weather.of({"latency": -1})
+    with pytest.raises(UnknownNameError, match=r"Did you mean .crashes."):
+        Weather.of({"crash": 1})
