@@ -27,14 +27,21 @@ Ranges = Mapping[str, tuple[str, int, int]]  # name → array, first number, the
 
 @njit(cache=True, nogil=True)
 def touch(array, i, keep):  # type: ignore[no-untyped-def]
-    """Called before array[i] is written; ``keep`` is None, or the array's marks and the pages put aside."""
+    """Called before array[i] is written.
+
+    ``keep`` is None, or: of each page 1 + its place among those put aside (0: none; −1: nobody wants it any more), those
+    pages one behind the other, and their number. One behind the other, because the system takes long to find memory
+    for the first number of a page of its own.
+    """
     if keep is not None:
-        marks, aside = keep
+        places, aside, count = keep
         page = i >> SHIFT
-        if marks[page] == 0:
-            marks[page] = 1
-            for j in range(page << SHIFT, min((page + 1) << SHIFT, array.size)):
-                aside[j] = array[j]
+        if places[page] == 0:
+            first, place = page << SHIFT, count[0] << SHIFT
+            for j in range(first, min(first + PAGE, array.size)):
+                aside[place + j - first] = array[j]
+            count[0] += 1
+            places[page] = count[0]
 
 
 @njit(cache=True, nogil=True)
@@ -45,25 +52,26 @@ def touch_range(array, start, end, keep):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _read(array, start, end, marks, aside, out):  # type: ignore[no-untyped-def]
+def _read(array, start, end, places, aside, out):  # type: ignore[no-untyped-def]
     """Copy array[start:end] as it was; pages that lie in it wholly need not be put aside any more."""
     for page in range(start >> SHIFT, ((end - 1) >> SHIFT) + 1):
         first, behind = page << SHIFT, min((page + 1) << SHIFT, array.size)
-        whole = first >= start and behind <= end
-        if marks[page] == 0:
+        place = places[page]
+        if place == 0:
             for j in range(max(first, start), min(behind, end)):
                 out[j - start] = array[j]
-            if whole:
-                marks[page] = 1
+            if first >= start and behind <= end:
+                places[page] = -1
         else:
+            shift = ((place - 1) << SHIFT) - first
             for j in range(max(first, start), min(behind, end)):
-                out[j - start] = aside[j]
+                out[j - start] = aside[shift + j]
 
 
 def _room(size: int, dtype: np.dtype[Any]) -> np.ndarray:
-    """Uninitialised numbers of which a few will be written, here and there.
+    """Uninitialised numbers, of which the first few will be written.
 
-    Not from NumPy, which asks for huge pages: the system would clear two megabytes for each of those few.
+    Not from NumPy, which asks for huge pages: the system would clear two megabytes at a time, while somebody waits.
     """
     if os.name != "posix" or not size:
         return np.empty(size, dtype)
@@ -77,8 +85,8 @@ def _room(size: int, dtype: np.dtype[Any]) -> np.ndarray:
 class FrozenArrays:
     """Ranges of arrays as they are now, each to be read once, while the arrays' owner goes on writing.
 
-    ``keep`` is what the owner's compiled loops take: marks and room for pages, for each array in the given order. The
-    owner's lock is held by whoever writes or reads.
+    ``keep`` is what the owner's compiled loops take, for each array in the given order; see ``touch``. The owner's lock
+    is held by whoever writes or reads.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], ranges: Ranges) -> None:
@@ -86,11 +94,11 @@ class FrozenArrays:
         needed = {array for array, _, _ in ranges.values()}
         keep = []
         for name, array in arrays.items():
-            pages = (array.size >> SHIFT) + 1
+            pages, count = (array.size >> SHIFT) + 1, np.zeros(1, np.int64)
             if name in needed:
-                keep.append((np.zeros(pages, np.uint8), _room(array.size, array.dtype)))
-            else:  # marked from the start: nobody wants it
-                keep.append((np.ones(pages, np.uint8), np.empty(0, array.dtype)))
+                keep.append((np.zeros(pages, np.int32), _room(pages * PAGE, array.dtype), count))
+            else:
+                keep.append((np.full(pages, -1, np.int32), np.empty(0, array.dtype), count))
         self.keep = tuple(keep)
         self._pages = dict(zip(arrays, keep))
 
@@ -105,11 +113,12 @@ class FrozenArrays:
         """Bytes from one number to the next."""
         return self._arrays[self.ranges[name][0]].strides[0]
 
-    def copy(self, name: str, start: int, end: int) -> np.ndarray:
+    def copy(self, name: str, start: int, end: int, out: np.ndarray | None = None) -> np.ndarray:
         """The numbers ``start`` … ``end`` − 1 of a range as they were."""
         source, first, _ = self.ranges[name]
         array = self._arrays[source]
-        out = np.empty(end - start, array.dtype)
+        out = np.empty(end - start, array.dtype) if out is None else out
         if end > start:
-            _read(array, first + start, first + end, *self._pages[source], out)
+            places, aside, _ = self._pages[source]
+            _read(array, first + start, first + end, places, aside, out)
         return out

@@ -43,9 +43,15 @@ class Snapshot:
             self._place[part] = np.arange(self._count, self._count + part.size) + 1
             self._count += part.size
 
-    def copy(self, start: int, end: int) -> list[np.ndarray]:
+    def room(self, n: int) -> list[np.ndarray]:
+        """Arrays for ``n`` rows whose memory has been found already; no lock is needed."""
+        return [np.full((n, *array.shape[1:]), 0, array.dtype) for array in self._arrays]
+
+    def copy(self, start: int, end: int, out: list[np.ndarray] | None = None) -> list[np.ndarray]:
         """The rows ``start`` … ``end`` − 1 of each array as they were."""
-        blocks = [array[start:end].copy() for array in self._arrays]
+        blocks = self.room(end - start) if out is None else out
+        for block, array in zip(blocks, self._arrays):
+            block[...] = array[start:end]
         places = self._place[start:end]
         rows = np.flatnonzero(places)
         numbers = places[rows] - 1

@@ -18,6 +18,7 @@ __all__ = ["Piece", "Source", "batches", "sources_of"]
 
 Piece = tuple[str, int, int]  # array, first number, the one behind the last
 CACHE_LINE = 64
+LARGEST_PIECE = 2_000_000  # bytes passed over while a lock is held
 
 
 @dataclass
@@ -91,7 +92,7 @@ def batches(arrays: FrozenArrays, nbytes: int) -> Iterator[list[Piece]]:
     for name in arrays.ranges:
         width, length = arrays.dtype(name).itemsize, arrays.length(name)
         passed = max(width, min(CACHE_LINE, arrays.stride(name)))
-        step = max(PAGE, nbytes // passed // PAGE * PAGE)  # whole pages, so that none is read twice
+        step = max(PAGE, min(nbytes, LARGEST_PIECE) // passed // PAGE * PAGE)  # whole pages: none is read twice
         for start in range(0, length, step):
             end = min(start + step, length)
             if batch and size + width * (end - start) > nbytes:

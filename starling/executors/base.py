@@ -39,6 +39,7 @@ class Program(Protocol):
     formation: Formation
     directory: Path | None  # where the run is kept
     simulation: Mapping[str, Any]  # settings of ``Weather``
+    pin_cpus: bool  # whether processes are kept to a processor each
 
     @property
     def record(self) -> Path | None:

@@ -62,6 +62,9 @@ class Board:
     def close_all(self) -> None:
         self.segment.counters[CLOSE] = 1
 
+    def done(self, role: RoleId) -> bool:
+        return bool(self.arrays["state"][self._lines[role]] == DONE)
+
     def say(self, line: int, text: str) -> None:
         content = text.encode()[:159]
         said = self.arrays["said"][line]

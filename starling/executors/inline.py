@@ -79,6 +79,8 @@ def _turn(turn: Turn, mail: Mailroom, watcher: Watcher) -> bool:
             if result is WAIT:
                 return progressed
         turn.resume(result)
+        if turn.done:
+            mail.done.add(turn.role)
         progressed = True
         if isinstance(effect, (Put, Publish, Sleep)):
             break

@@ -30,6 +30,7 @@ class Mailroom:
         self.cells: dict[tuple[str, int], Newest] = {}
         self._rounds: dict[tuple[str, int], int] = {}  # how many collectives a member has taken part in
         self._offers: dict[tuple[str, int], dict[int, Tree]] = {}  # (edge, round) -> offers by member
+        self.done: set[RoleId] = set()  # roles that have come to their end: they hold nobody up any more
         self._last: dict[RoleId, int] = {}  # the lane a role took from last, for fairness
         for edge in formation.edges:
             if edge.kind == "queue":
@@ -55,9 +56,10 @@ class Mailroom:
 
     def put(self, role: RoleId, effect: Put) -> Any:
         edge = self.edges[effect.edge]
-        lane = self.lanes[edge.name, role.index, receiver_of(self.formation, edge, role.index, effect.to)]
+        target = receiver_of(self.formation, edge, role.index, effect.to)
+        lane = self.lanes[edge.name, role.index, target]
         if len(lane) >= edge.depth:
-            return WAIT
+            return None if RoleId(edge.target, target) in self.done else WAIT
         lane.append(effect.item)
         return None
 
@@ -89,7 +91,8 @@ class Mailroom:
 
     def latest(self, role: RoleId, effect: Latest) -> Any:
         sender = sender_of(self.formation, self.edges[effect.edge], role, effect.sender)
-        return self.cells[effect.edge, sender] if self.published(effect.edge, sender) >= effect.after else WAIT
+        wanted = 1 if RoleId(self.edges[effect.edge].source, sender) in self.done else effect.after
+        return self.cells[effect.edge, sender] if self.published(effect.edge, sender) >= wanted else WAIT
 
     def reduce(self, role: RoleId, effect: AllReduce) -> Any:
         turn = self._rounds.get((effect.edge, role.index), 0)

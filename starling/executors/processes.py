@@ -107,6 +107,7 @@ class Supervisor:
             "scratch": str(self.scratch),
             "seconds": time.monotonic() - self._started,
             "parent": os.getpid(),
+            "cpus": self._cpus(line),
             "record": str(self.program.record) if self.program.record else None,
         }
         inherited = [read, reported, told["board"], self._bells[line][0], *bells, *segments.values()]
@@ -137,6 +138,13 @@ class Supervisor:
         if edge.kind == "broadcast":
             return role == RoleId(edge.source, source) or role.kind in (edge.target, *edge.also)
         return role.kind == edge.source
+
+    def _cpus(self, line: int) -> list[int]:
+        """The processors that a role is kept to; none means all."""
+        if not self.program.pin_cpus:
+            return []
+        available = sorted(os.sched_getaffinity(0))
+        return [available[line % len(available)]]
 
     def _log(self, role: RoleId) -> Any:
         """Where a role's error output goes."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -216,8 +216,11 @@ def name_of(key: Key) -> str:
 class SharedEdges:
     """The edges as one role sees them. ``attempt`` never waits; ``woken`` lists who must be told of what it did."""
 
-    def __init__(self, formation: Formation, role: RoleId, parts: dict[Key, Part]) -> None:
-        self.formation, self.role, self._parts = formation, role, parts
+    def __init__(
+        self, formation: Formation, role: RoleId, parts: dict[Key, Part], done: Callable[[RoleId], bool]
+    ) -> None:
+        """``done`` tells whether a role has come to its end: it holds nobody up any more."""
+        self.formation, self.role, self._parts, self._done = formation, role, parts, done
         self.edges: dict[str, Edge] = {edge.name: edge for edge in formation.edges}
         self._turn = 0
         self._rounds: dict[str, int] = {}
@@ -268,7 +271,7 @@ class SharedEdges:
         edge = self.edges[effect.edge]
         target = receiver_of(self.formation, edge, self.role.index, effect.to)
         if not self._ring(edge.name, self.role.index, target).put(effect.item):
-            return WAIT, []
+            return (None if self._done(RoleId(edge.target, target)) else WAIT), []
         return None, [RoleId(edge.target, target)]
 
     def _take(self, effect: Take) -> tuple[Any, list[RoleId]]:
@@ -295,7 +298,8 @@ class SharedEdges:
     def _latest(self, effect: Latest) -> Any:
         sender = sender_of(self.formation, self.edges[effect.edge], self.role, effect.sender)
         broadcast = self._broadcast(effect.edge, sender)
-        return broadcast.newest() if broadcast.number >= max(1, effect.after) else WAIT
+        over = self._done(RoleId(self.edges[effect.edge].source, sender))
+        return broadcast.newest() if broadcast.number >= (1 if over else max(1, effect.after)) else WAIT
 
     def _reduce(self, effect: AllReduce) -> tuple[Any, list[RoleId]]:
         collective = self._parts[effect.edge, -1, -1]

@@ -221,6 +221,8 @@ class Simulation:
         except StopIteration as stop:
             actor.done, actor.result, actor.effect = True, stop.value, None
             self._note(actor.role, "is done")
+            for role in self.roles:  # it holds nobody up any more
+                self._look_again(role)
             return
         self._plan_for(actor, self.forecast.work(actor.role, effect), lambda: self._issue(actor, effect))
 
@@ -268,7 +270,8 @@ class Simulation:
         if isinstance(effect, Latest):
             sender = sender_of(self.formation, self.formation.edge(effect.edge), role, effect.sender)
             newest = self._cells.get((effect.edge, sender, role))
-            return newest if newest is not None and newest.number >= effect.after else WAIT
+            over = self.roles[RoleId(self.formation.edge(effect.edge).source, sender)].done
+            return newest if newest is not None and (over or newest.number >= effect.after) else WAIT
         assert isinstance(effect, AllReduce)
         return self._reduce(role, effect)
 
@@ -277,7 +280,7 @@ class Simulation:
         target = receiver_of(self.formation, edge, role.index, effect.to)
         wire = self.wires[edge.name, role.index, target]
         if wire.full:
-            return WAIT
+            return None if self.roles[RoleId(edge.target, target)].done else WAIT
         number, lane = wire.sent, (edge.name, role.index, target)
         wire.sent += 1
         delay = 0.0

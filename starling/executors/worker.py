@@ -55,7 +55,7 @@ class Driver:
         self.board = Board(formation, told["board"])
         self.line = self.board.line(self.role)
         parts = make_segments(formation, self.program.messages(), told["segments"])
-        self.edges = SharedEdges(formation, self.role, parts)
+        self.edges = SharedEdges(formation, self.role, parts, self.board.done)
         self._started = time.monotonic() - told["seconds"]
         self.scratch = Path(told["scratch"])
         self.start = Start(**told["start"] | {"unanswered": tuple(told["start"]["unanswered"])})
@@ -182,7 +182,7 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what an interruption means
     with os.fdopen(int(argv[1])) as pipe:
         told = json.load(pipe)
-    if told.get("cpus"):
+    if told["cpus"]:
         os.sched_setaffinity(0, told["cpus"])
     driver = None
     try:

@@ -36,6 +36,7 @@ class RunOptions:
     formation: str = "single"  # which roles there are; see `starling list --formations`
     executor: Literal["auto", "inline", "simulated", "processes"] = "auto"  # what makes them run
     record: bool = False  # write down the order of events of a run on processes, for `starling replay`
+    pin_cpus: bool = False  # keep each process to a processor of its own, in turn
     actors: int | None = None  # roles that act; workers where they also compute gradients
     learners: int | None = None
     buffers: int | None = None  # shards of the replay table
@@ -140,6 +141,8 @@ def check_effects(run: Run) -> None:
     get_formation(run.options.formation)
     if run.options.record and run.executor != "processes":
         raise ConfigError(f"record has no effect on the executor {run.executor}: the same seed gives the same run.")
+    if run.options.pin_cpus and run.executor != "processes":
+        raise ConfigError(f"pin_cpus has no effect on the executor {run.executor}; it is for processes.")
     if run.options.simulation and run.executor != "simulated":
         raise ConfigError(f"simulation has no effect on the executor {run.executor}; it is for simulated.")
 

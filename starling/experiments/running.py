@@ -203,7 +203,7 @@ class _Session:
             raise
         except StarlingError as error:
             with suppress(StarlingError):
-                self._write_summary("failed")
+                self._write_summary("failed", error=str(error))
             if isinstance(error, RunDirError):  # the directory was good when the run began
                 raise RunError(str(error)) from error
             raise
@@ -220,7 +220,7 @@ class _Session:
         return Result(self.run_dir.path, self._write_summary("finished", trained, final))
 
     def _write_summary(
-        self, status: str, seconds: float | None = None, final: Evaluation | None = None
+        self, status: str, seconds: float | None = None, final: Evaluation | None = None, error: str | None = None
     ) -> dict[str, Any]:
         seconds = self.seconds if seconds is None else seconds
         backends = self.program.backends
@@ -233,6 +233,7 @@ class _Session:
             "formation": self.program.formation.name,
             "executor": self.program.run.executor,
             "status": status,
+            **({"error": error} if error else {}),
             "env_steps": self._steps,
             "updates": self._updates,
             "seconds": round(seconds, 3),

@@ -33,6 +33,8 @@ class Accounts:
         self.pace, self.max_lag, self.learners = pace, max_lag, learners
         self.own = self.steps = 0  # steps heard of here, and in the whole run
         self.episodes = self.dropped = 0
+        self.missing = self.doubled = 0  # chunks, by the numbers that actors give them; both stay 0
+        self._next: dict[int, int] = {}  # the number of each actor's next chunk
         self.ready = self.stop = False
         self.recent: deque[float] = deque(maxlen=100)
         self._lags: list[int] = []
@@ -44,6 +46,12 @@ class Accounts:
 
     def accept(self, about: Tree, version: int) -> bool:
         """Note a chunk; False where it is too old to learn from."""
+        if "sequence" in about:
+            actor, number = int(about["actor"]), int(about["sequence"])
+            expected = self._next.get(actor, number)
+            self.missing += max(0, number - expected)
+            self.doubled += number < expected
+            self._next[actor] = max(expected, number + 1)
         lag = version - int(about["version"])
         steps, episodes = int(about["steps"]), int(about["episodes"])
         self.own += steps
@@ -81,6 +89,7 @@ class Accounts:
 
     def _values(self, lags: np.ndarray) -> dict[str, float]:
         values: dict[str, float] = {"episodes": self.episodes, "dropped_chunks": self.dropped}
+        values |= {"missing_chunks": self.missing, "doubled_chunks": self.doubled}
         if self.recent:
             values["episode_return"] = float(np.mean(self.recent))
         if lags.size:

@@ -1,0 +1,162 @@
+"""Roles in processes: lost ones come back, nothing is lost or doubled, nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from starling.core.errors import EnvError
+from starling.executors.processes import Supervisor
+from starling.executors.recording import replay
+from starling.formations import RoleId
+from starling.records.hashes import parameter_hash
+from tests.executors.programs import Watcher, program_of
+
+
+class Killer(Watcher):
+    """Kills roles of a kind, one after another, as soon as the run has gone on since the last time."""
+
+    def __init__(self, kind, times, sign=signal.SIGKILL):
+        super().__init__()
+        self.kind, self.left, self.sign, self.at, self.pids = kind, times, sign, 0, set()
+
+    def attach(self, supervisor):
+        self.supervisor = supervisor
+
+    def stopping(self, role, steps):
+        self.pids |= {c.process.pid for c in self.supervisor.children.values() if c.process is not None}
+        if self.left and steps > self.at + 300:
+            victims = [c for r, c in self.supervisor.children.items() if r.kind == self.kind and c.process is not None]
+            if victims:
+                os.kill(victims[self.left % len(victims)].process.pid, self.sign)
+                self.left, self.at = self.left - 1, steps
+        return False
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def supervised(program, watcher, tmp_path):
+    supervisor = Supervisor(program, watcher, tmp_path / "scratch", restore=False)
+    watcher.attach(supervisor)
+    (tmp_path / "scratch").mkdir()
+    try:
+        return supervisor.supervise()
+    finally:
+        supervisor.close()
+
+
+@pytest.mark.parametrize(
+    ("algo", "formation", "kind", "times"),
+    [
+        ("impala", "actor_learner", "actor", 3),
+        ("impala", "actor_learner", "learner", 1),
+        ("dqn", "apex", "buffer", 2),
+        ("impala", "central_inference", "inference", 2),
+        ("a2c", "sharded_ps", "server", 1),
+        ("a2c", "sync", "actor", 1),
+    ],
+)
+def test_a_killed_role_comes_back_and_the_run_ends_well(algo, formation, kind, times, tmp_path):
+    program = program_of(algo, formation, tmp_path / "run", steps=6_000, checkpoint_every=200)
+    killer = Killer(kind, times)
+    results = supervised(program, killer, tmp_path)
+    assert program.weights(results)
+    assert killer.left == 0
+    restarts = {role["role"]: role["restarts"] for role in killer.statuses[-1]["roles"]}
+    assert sum(count for role, count in restarts.items() if role.startswith(kind)) == times
+    last = [values for _, steps, values in killer.reports if steps >= 6_000][-1]
+    if kind == "actor":
+        assert (last["missing_chunks"], last["doubled_chunks"]) == (0, 0)
+    assert not [pid for pid in killer.pids if alive(pid)]
+
+
+def test_the_first_interruption_ends_every_role_after_a_checkpoint(tmp_path):
+    program = program_of("impala", "actor_learner", tmp_path, steps=10_000_000)
+    watcher = Watcher(stop_after=1_000)
+    supervisor = Supervisor(program, watcher, tmp_path, restore=False)
+    try:
+        results = supervisor.supervise()
+    finally:
+        supervisor.close()
+    assert program.weights(results)
+    steps = program.checkpoints(next(iter(results))).latest()
+    assert steps is not None
+    assert 1_000 <= steps < 10_000_000
+
+
+def test_an_environment_that_raises_ends_the_run_with_its_own_traceback(tmp_path):
+    faulty = "tests.experiments.toys:Faulty-raises-v0"
+    program = program_of("impala", "actor_learner", tmp_path, steps=100_000, env=faulty, env_options={"episode": 2})
+    supervisor = Supervisor(program, Watcher(), tmp_path, restore=False)
+    try:
+        with pytest.raises(EnvError, match=r"(?s)actor-\d: .*Faulty.*the wheel came off.*in step"):
+            supervisor.supervise()
+    finally:
+        supervisor.close()
+
+
+@pytest.mark.parametrize(("algo", "formation"), [("impala", "actor_learner"), ("dqn", "apex"), ("a2c", "sharded_ps")])
+def test_a_recorded_run_replays_to_the_same_parameters(algo, formation, tmp_path):
+    program = program_of(algo, formation, tmp_path / "run", steps=4_000, record=True, executor="processes", actors=4)
+    supervisor = Supervisor(program, Watcher(), tmp_path, restore=False)
+    try:
+        results = supervisor.supervise()
+    finally:
+        supervisor.close()
+    again = replay(program, Watcher(), program.record)
+    assert parameter_hash(program.weights(again)) == parameter_hash(program.weights(results))
+
+
+def test_a_frozen_role_holds_the_others_up_and_they_go_on_when_it_thaws(tmp_path):
+    program = program_of("dqn", "apex", tmp_path / "run", steps=5_000)
+    killer = Killer("buffer", 1, signal.SIGSTOP)
+    begun = time.monotonic()
+
+    def thaw():
+        while killer.left and time.monotonic() < begun + 60:
+            time.sleep(0.05)
+        time.sleep(1.5)
+        os.kill(killer.supervisor.children[RoleId("buffer", 0)].process.pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=thaw)
+    thread.start()
+    results = supervised(program, killer, tmp_path)
+    thread.join()
+    assert program.weights(results)
+    assert all(role["restarts"] == 0 for role in killer.statuses[-1]["roles"])
+
+
+def test_an_actor_of_a_small_network_imports_neither_jax_nor_torch_nor_numba(tmp_path):
+    import subprocess
+    import sys
+
+    code = """
+import sys
+from starling.experiments.config import resolve
+from starling.experiments.program import Program
+from starling.executors import worker
+from starling.executors.base import Start
+from starling.core.effects import Newest, Put
+from starling.formations import RoleId
+program = Program(resolve({"algo": "ALGO", "env": "CartPole-v1", "formation": "FORMATION"}))
+code = program.role(RoleId("actor", 0), Start())
+code.send(None)
+effect = code.send(Newest({"params": program.acting_part(program.initial)}, 0, 1))
+assert isinstance(effect, Put), effect
+print([name for name in ("jax", "torch", "numba") if name in sys.modules])
+"""
+    for algo, formation in (("impala", "actor_learner"), ("dqn", "apex")):
+        script = code.replace("ALGO", algo).replace("FORMATION", formation)
+        said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=Path.cwd())
+        assert said.stdout.strip() == "[]", said.stderr
