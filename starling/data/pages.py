@@ -30,8 +30,8 @@ def touch(array, i, keep):  # type: ignore[no-untyped-def]
     """Called before array[i] is written.
 
     ``keep`` is None, or: of each page 1 + its place among those put aside (0: none; −1: nobody wants it any more),
-    those pages one behind the other, and their number. One behind the other, because the system takes long to find memory
-    for the first number of a page of its own.
+    those pages one behind the other, and their number. One behind the other, because the system takes long to find
+    memory for the first number of a page of its own.
     """
     if keep is not None:
         places, aside, count = keep
