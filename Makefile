@@ -1,13 +1,15 @@
-# make train   set up the base and train PPO on CartPole-v1
-# make test    set up everything and run lint, types, the layer rule and the tests
-# make slow    the tests that take longer
-# make learn   every algorithm on its yardstick, over several seeds
-# make bench   speed against other libraries, each in an environment of its own
+# make train     set up the base and train PPO on CartPole-v1
+# make test      set up everything and run lint, types, the layer rule and the tests
+# make slow      the tests that take longer
+# make simulate  a thousand seeds of simulated faults
+# make faults    five minutes of killed actors
+# make learn     every algorithm on its yardstick, over several seeds
+# make bench     speed against other libraries, each in an environment of its own
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: train test setup lint types layers unit slow learn bench clean
+.PHONY: train test setup lint types layers unit slow simulate faults learn bench clean
 .DELETE_ON_ERROR:
 
 train: .venv/base
@@ -46,6 +48,12 @@ unit: setup
 slow: setup
 	$(BIN)/pytest -m slow
 
+simulate: setup
+	$(BIN)/pytest -m slow tests/executors/test_simulated.py
+
+faults: setup
+	$(BIN)/pytest -m slow -s tests/executors/test_faults.py
+
 learn: setup
 	$(BIN)/python benchmarks/learning.py
 
@@ -53,6 +61,7 @@ bench: setup
 	$(BIN)/python benchmarks/building.py
 	$(BIN)/python benchmarks/acting.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/formations.py
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache runs

@@ -142,3 +142,31 @@ def test_weather_that_cannot_be_is_refused():
         Weather.of({"latency": -1})
     with pytest.raises(UnknownNameError, match=r"Did you mean .crashes."):
         Weather.of({"crash": 1})
+
+
+@pytest.mark.slow
+def test_a_thousand_seeds_repeat_their_events_and_lose_and_double_nothing():
+    for seed in range(1_000):
+        logs = []
+        for _ in range(2):
+            program = Counting()
+            simulation = Simulation(program, Watcher(), Weather(seed=seed, **ROUGH))
+            simulation.run()
+            logs.append((simulation.log, simulation.events))
+            for actor in range(4):
+                numbers = [number for who, number in program.seen if who == actor]
+                assert numbers == list(range(len(numbers))), seed
+        assert logs[0] == logs[1], seed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("algo", "formation"), SURVIVORS)
+def test_many_seeds_of_faults_in_every_role_end_in_no_deadlock(algo, formation):
+    """A thousand, over the six formations."""
+    for seed in range(167):
+        rough = {"seed": seed, "crashes": 0.1, "freezes": 0.05, "loss": 0.2, "spread": 0.8, "restart": 0.5}
+        program = program_of(algo, formation, steps=200, checkpoint_every=50, backend="torch", simulation=rough)
+        watcher = Watcher()
+        assert Simulation(program, watcher, Weather.of(program.simulation)).run()
+        told = [values for _, steps, values in watcher.reports if steps >= 0]
+        assert all(values["missing_chunks"] == values["doubled_chunks"] == 0 for values in told), seed
