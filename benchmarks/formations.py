@@ -1,6 +1,6 @@
 """Distributed training: speed against RLlib and Sample Factory, scaling over actors, and the cost of transport.
 
-    python benchmarks/formations.py [--part speed|scaling|transport] [--rounds 3] [--seconds 15] [--peers DIR]
+    python benchmarks/formations.py [--part speed|scaling|transport|actor] [--rounds 3] [--seconds 15] [--peers DIR]
 
 Contestants take turns, each in processes of its own; peers have a virtual environment each, made on the first run.
 """
@@ -141,10 +141,23 @@ def transport(rounds: int, seconds: float, peers: Path) -> list[Verdict]:
         ring.take(borrow=True)
         moved.append(time.perf_counter() - begun)
     ours, copy = 1e3 * median(moved), 1e3 * median(copied)
-    return [Verdict("9 MB of frames from actor to learner", ours, copy, "ms", ours / copy, 2.0, at_least=False)]
+    return [Verdict("4.5 MB of frames from actor to learner", ours, copy, "ms", ours / copy, 2.0, at_least=False)]
 
 
-PARTS = {"speed": speed, "scaling": scaling, "transport": transport}
+def actor(rounds: int, seconds: float, peers: Path) -> list[Verdict]:
+    """Memory and start of an actor that needs NumPy alone."""
+    found = []
+    for _ in range(rounds):
+        command = [sys.executable, str(PEERS / "actor.py"), str(time.time())]
+        found.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    megabytes, start = (median([each[name] for each in found]) for name in ("megabytes", "seconds"))
+    return [
+        Verdict("memory of a NumPy actor's process", megabytes, None, "MB", megabytes, 60.0, at_least=False),
+        Verdict("start of a NumPy actor's process", start, None, "s", start, 1.0, at_least=False),
+    ]
+
+
+PARTS = {"speed": speed, "scaling": scaling, "transport": transport, "actor": actor}
 
 
 def main() -> int:
