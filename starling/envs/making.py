@@ -16,6 +16,7 @@ from starling.envs.gym_envs import GymEnvs
 from starling.envs.naming import nearest
 from starling.envs.protocol import Envs
 from starling.envs.snapshots import can_be_put_back
+from starling.envs.tolerant import Tolerance, Tolerant
 from starling.envs.vector_envs import VectorEnvs
 
 __all__ = ["ENVPOOL", "WORTH_A_VECTOR", "EnvLike", "constructor_of", "environment_ids", "make", "name_of", "own_vector"]
@@ -26,11 +27,12 @@ ENVPOOL = "envpool:"
 WORTH_A_VECTOR = 8  # environments from which stepping them as arrays is faster than one after the other
 
 
-def make(env: EnvLike, count: int, seed: int, **kwargs: Any) -> Envs:
+def make(env: EnvLike, count: int, seed: int, *, tolerance: Tolerance | None = None, **kwargs: Any) -> Envs:
     """``count`` environments that step together.
 
     ``env`` is an id ("CartPole-v1", "envpool:Pong-v5", "my_package:MyEnv-v0"), a constructor of a gymnasium
     environment or of a VectorEnv, or a VectorEnv. ``kwargs`` go to the constructor; ``max_episode_steps`` truncates.
+    With ``tolerance``, environments that are stepped one by one are made anew when they crash or hang.
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ConfigError(f"count={count!r}; the number of environments must be an integer of at least 1.")
@@ -50,7 +52,10 @@ def make(env: EnvLike, count: int, seed: int, **kwargs: Any) -> Envs:
             return together
     if isinstance(ready[0], VectorEnv):
         return _vector(ready[0], count, seed, name)
-    return GymEnvs(lambda: ready.pop() if ready else construct(), count, seed, name)
+    single: Callable[[], Any] = lambda: ready.pop() if ready else construct()  # noqa: E731
+    if tolerance is None:
+        return GymEnvs(single, count, seed, name)
+    return GymEnvs(lambda: Tolerant(single, name, tolerance), count, seed, name)
 
 
 def own_vector(name: str, single: gym.Env[Any, Any], count: int, seed: int, **kwargs: Any) -> VectorEnvs | None:

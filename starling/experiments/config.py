@@ -55,6 +55,7 @@ class RunOptions:
     quiet: bool = False  # no progress display
     summaries: tuple[str, ...] = ()  # values to record, by path: "ppo.loss.*", "q.q_values"
     simulation: dict[str, Any] = field(default_factory=dict)  # speeds, delays and faults of a simulated run
+    env_timeout: float = 0.0  # seconds that a step of a role's environment may take before it is made anew; 0: any
     env_options: dict[str, Any] = field(default_factory=dict)  # for the environment's constructor
     device_map: dict[str, str] = field(default_factory=dict)  # scope of the graph -> device
 
@@ -62,6 +63,8 @@ class RunOptions:
         for name, least in {"steps": 1, "eval_episodes": 0, "log_every": 1, "checkpoint_every": 1}.items():
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)}; it must be at least {least}.")
+        if self.env_timeout < 0:
+            raise ConfigError(f"env_timeout={self.env_timeout}; it must be 0 (no limit) or above.")
         if self.seed < 0:
             raise ConfigError(f"seed={self.seed}; it must be 0 or above.")
         if self.keep_checkpoints < 1:
@@ -141,6 +144,8 @@ def check_effects(run: Run) -> None:
     get_formation(run.options.formation)
     if run.options.record and run.executor != "processes":
         raise ConfigError(f"record has no effect on the executor {run.executor}: the same seed gives the same run.")
+    if run.options.env_timeout and run.options.formation == "single":
+        raise ConfigError("env_timeout has no effect in single, whose episodes must be replayable; try sync.")
     if run.options.pin_cpus and run.executor != "processes":
         raise ConfigError(f"pin_cpus has no effect on the executor {run.executor}; it is for processes.")
     if run.options.simulation and run.executor != "simulated":

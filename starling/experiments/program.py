@@ -24,6 +24,7 @@ from starling.core.params import Params, with_scopes
 from starling.core.random import stream
 from starling.core.trees import Tree
 from starling.envs import EnvLike, Envs, make
+from starling.envs.tolerant import Tolerance
 from starling.executors.base import Start
 from starling.experiments.backends import Backends, choose_backends, limit_threads
 from starling.experiments.compatibility import check_fits, tolerates_lag
@@ -206,7 +207,7 @@ class Program:
     def _envs(self, count: int, *who: Any) -> Envs:
         options = self.run.options
         seed = int(stream(options.seed, "envs", *who).integers(2**31)) if any(who[1:]) else options.seed
-        return make(self.env, count, seed, **options.env_options)
+        return make(self.env, count, seed, tolerance=Tolerance(options.env_timeout), **options.env_options)
 
     def chunks(self, policy: AnyPolicy, role: RoleId, start: Start) -> Chunks:
         options, plan = self.run.options, self.algorithm.plan
