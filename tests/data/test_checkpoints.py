@@ -203,7 +203,8 @@ def test_shared_frames_are_saved_once_and_continue(tmp_path, kind):
 
 def test_a_snapshot_keeps_rows_that_are_overwritten_while_it_is_read():
     rows = np.arange(10)
-    snapshot = Snapshot([rows], 8)
+    snapshot = Snapshot([rows])
+    snapshot.begin(8)
     (first,) = snapshot.copy(0, 4)
     for slots in ([1, 5], [5, 9], [6, 2]):
         snapshot.before_write(np.array(slots))
@@ -214,7 +215,8 @@ def test_a_snapshot_keeps_rows_that_are_overwritten_while_it_is_read():
 
 def test_a_snapshot_keeps_more_rows_than_it_allocates_at_once():
     rows = np.arange(3_000, dtype=np.int64).repeat(1_000).reshape(3_000, 1_000)  # eight thousand bytes a row
-    snapshot, rng = Snapshot([rows], 3_000), np.random.default_rng(0)
+    snapshot, rng = Snapshot([rows]), np.random.default_rng(0)
+    snapshot.begin(3_000)
     for _ in range(40):
         slots = rng.integers(0, 3_000, 50)
         snapshot.before_write(slots)
@@ -233,7 +235,8 @@ def test_frozen_arrays_are_read_as_they_were_whatever_is_written_meanwhile(seed,
     arrays = {"a": wide[:, 1], "b": rng.random(size), "c": rng.integers(0, 9, size)}
     before = {name: array.copy() for name, array in arrays.items()}
     first = int(rng.integers(0, size))
-    frozen = FrozenArrays(arrays, {"whole": ("a", 0, size), "end": ("b", first, size)})
+    frozen = FrozenArrays(arrays)
+    frozen.begin({"whole": ("a", 0, size), "end": ("b", first, size)})
     read = {"whole": [], "end": []}
     for name, part in read.items():
         for start in range(0, frozen.length(name), step):
@@ -251,8 +254,9 @@ def test_frozen_arrays_are_read_as_they_were_whatever_is_written_meanwhile(seed,
 def test_items_removed_while_a_checkpoint_is_written_are_still_in_it():
     table = Table(POINT, 100, sampler=prioritized(1.0))
     keys = table.insert(points(*range(100)), np.full(100, 2.0))
+    frozen = table.prepare()
     with table.gate.lock:
-        frozen = table.freeze()
+        table.freeze(frozen)
     table.remove(keys[40:60])
     with table.gate.lock:
         rows = frozen.rows.copy(0, 100)
@@ -312,7 +316,9 @@ def test_nothing_is_compiled_while_a_table_is_frozen(tmp_path, kind):
     loops = [value for module in (table_kernels, pages, sumtree, frame_kernels) for value in vars(module).values()]
     compiled = {id(loop): len(loop.signatures) for loop in loops if isinstance(loop, Dispatcher)}
     sources = sources_of({"t": table})
-    frozen = [source.freeze() for source in sources]
+    frozen = [source.prepare() for source in sources]
+    for source, moment in zip(sources, frozen):
+        source.freeze(moment)
     for i in range(5):
         table.insert(points(*range(90 * i, 90 * i + 1 + i)), np.ones(1 + i))
         table.update_priorities(table.sample(3).keys, [1.0, 2.0, 3.0])

@@ -48,6 +48,8 @@ def program_of(algo, formation, directory=None, steps=400, settings=None, **opti
     """The program of a small run; ``settings`` are the algorithm's, beside the small ones."""
     given = {"algo": algo, "env": ENVS.get(algo, "CartPole-v1"), "preset": "none", "formation": formation}
     own = {**SMALL[algo], **(settings or {})}
+    if "simulation" in options:
+        given["executor"] = "simulated"
     return Program(resolve({**given, "steps": steps, "log_every": 100, algo: own, **options}), None, directory)
 
 
