@@ -31,7 +31,7 @@ from starling.data.manifests import Manifests, entries_of
 from starling.data.pages import FrozenArrays
 from starling.data.rehearsal import rehearse
 from starling.data.snapshots import Frozen
-from starling.data.sources import Source, batches, sources_of
+from starling.data.sources import LARGEST_PIECE, Source, batches, sources_of
 from starling.data.table import Table
 
 __all__ = ["Checkpointer"]
@@ -74,13 +74,15 @@ class Checkpointer:
             rehearse(self._tables)
             self.directory.mkdir(parents=True, exist_ok=True)
             number = max(self._manifests.numbers(), default=0) + 1
+            frozen = [source.prepare() for source in self._sources]
             try:
                 with contextlib.ExitStack() as locks:  # all at one moment
                     if self._guard is not None:
                         locks.enter_context(self._guard)
                     for source in self._sources:
                         locks.enter_context(source.lock)
-                    frozen = [source.freeze() for source in self._sources]
+                    for source, moment in zip(self._sources, frozen):
+                        source.freeze(moment)
                     also = self._also() if self._also else None
                 content: dict[str, Any] = {
                     "sources": {
@@ -135,9 +137,13 @@ class Checkpointer:
                     moment.rows.skip(end)
                 entries.append(self._known[source.name, "rows", block][1])
                 continue
-            out = moment.rows.room(end - start)
-            with source.lock:
-                copies = moment.rows.copy(start, end, out)
+            copies = moment.rows.room(end - start)
+            step = max(1, LARGEST_PIECE // source.row_bytes)
+            for first in range(start, end, step):
+                behind = min(first + step, end)
+                with source.lock:
+                    moment.rows.copy(first, behind, [copy[first - start : behind - start] for copy in copies])
+                time.sleep(BREATH)
             name = f"{number:08d}-{source.name}-{block:06d}.safetensors"
             tensors = dict(zip(source.paths, copies))
             entries.append(self._write_block((source.name, "rows", block), digest, name, tensors, [start, end]))

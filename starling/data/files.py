@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import zlib
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from starling.core.errors import CheckpointError, ConfigError
 from starling.data.memory import human_bytes
@@ -22,6 +23,11 @@ __all__ = [
     "write_bytes",
     "write_tensors",
 ]
+
+DTYPES = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "float16": "F16",
+    "uint32": "U32", "int32": "I32", "float32": "F32", "uint64": "U64", "int64": "I64", "float64": "F64",
+}  # fmt: skip
 
 
 def sync_directory(directory: Path) -> None:
@@ -35,10 +41,12 @@ def sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
-def _write_synced(path: Path, content: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(content)
-        file.flush()
+def _write_synced(path: Path, *parts: bytes | memoryview) -> None:
+    with open(path, "wb", buffering=0) as file:
+        for part in parts:
+            left = memoryview(part)
+            while len(left):
+                left = left[file.write(left) :]
         os.fsync(file.fileno())
 
 
@@ -80,10 +88,32 @@ def write_tensors(path: Path, tensors: dict[str, np.ndarray], compress: bool) ->
     if compress:
         entry["squeezed"] = {name: [array.dtype.str, list(array.shape)] for name, array in tensors.items()}
         tensors = {name: np.frombuffer(zlib.compress(array.tobytes(), 1), np.uint8) for name, array in tensors.items()}
-    content = save({name: np.ascontiguousarray(array) for name, array in tensors.items()})
+    parts = _as_safetensors(tensors)
+    checksum, size = 0, 0
+    for part in parts:
+        checksum, size = zlib.crc32(part, checksum), size + len(part)
+    _write_synced(path, *parts)
     scalars = [name for name, array in tensors.items() if array.ndim == 0 and not compress]
-    _write_synced(path, content)
-    return {**entry, "size": len(content), "crc32": zlib.crc32(content), "scalars": scalars}
+    return {**entry, "size": size, "crc32": checksum, "scalars": scalars}
+
+
+def _as_safetensors(tensors: dict[str, np.ndarray]) -> list[bytes | memoryview]:
+    """The parts of a safetensors file: its header, and the arrays' own memory.
+
+    The library's writer copies everything first, and holds Python's lock while it does: other threads would wait.
+    """
+    header: dict[str, Any] = {}
+    offset, parts = 0, []
+    for name, array in sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])):  # keeps it aligned
+        flat = np.ascontiguousarray(array)  # gives numbers a dimension
+        code = DTYPES[flat.dtype.newbyteorder("=").name]
+        header[name] = {"dtype": code, "shape": list(flat.shape), "data_offsets": [offset, offset + flat.nbytes]}
+        offset += flat.nbytes
+        if flat.nbytes:
+            parts.append(flat.reshape(-1).view(np.uint8).data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return [len(text).to_bytes(8, "little") + text, *parts]
 
 
 def read_tensors(directory: Path, entry: dict[str, Any]) -> dict[str, np.ndarray]:

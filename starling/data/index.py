@@ -191,8 +191,8 @@ class Index:
         """The numbers that make up the state, by name."""
         return {"size": self.size, "extent": self.extent, "evicted": self.evicted, "ring": int(self.ring)}
 
-    def freeze(self) -> FrozenArrays:
-        """The arrays as they are now, to be read while the index goes on; ``thaw`` when that is done.
+    def freeze(self, frozen: FrozenArrays) -> None:
+        """Keep the arrays as they are now, to be read while the index goes on; ``thaw`` when that is done.
 
         In the circle all follow from the priorities and the weights of the sum tree.
         """
@@ -203,9 +203,8 @@ class Index:
             if self.sampler.kind == PRIORITIZED:
                 start = int(self.sampling.levels[-2])
                 ranges["weights"] = ("sampling_floats", start, start + self.extent)
-        frozen = FrozenArrays(arrays, ranges)
+        frozen.begin(ranges)
         self._keep = frozen.keep
-        return frozen
 
     def thaw(self) -> None:
         self._keep = None

@@ -1,10 +1,11 @@
 """Arrays frozen page by page: compiled loops put a page aside before they first write to it.
 
-    frozen = FrozenArrays({"keys": keys, "times": times}, {"keys": ("keys", 0, 100)})
+    frozen = FrozenArrays({"keys": keys, "times": times})
+    frozen.begin({"keys": ("keys", 0, 100)})   # this is the moment
     update(keys, times, frozen.keep)           # a compiled loop that calls touch(keys, i, …) ahead of keys[i] = …
     frozen.copy("keys", 0, 100)                # as they were at the start
 
-Freezing costs next to nothing, however large the arrays are. While nothing is frozen the loops get None in place of
+The moment costs next to nothing, however large the arrays are. While nothing is frozen the loops get None in place of
 ``keep``; numba compiles them once more for that, without a trace of the copying.
 """
 
@@ -22,6 +23,7 @@ __all__ = ["PAGE", "FrozenArrays", "Ranges", "touch", "touch_range"]
 
 SHIFT = 6
 PAGE = 1 << SHIFT  # numbers
+FOUND = 2_048  # pages for which there is memory from the start: the first writers after the moment put aside the most
 Ranges = Mapping[str, tuple[str, int, int]]  # name → array, first number, the one behind the last
 
 
@@ -83,24 +85,31 @@ def _room(size: int, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 class FrozenArrays:
-    """Ranges of arrays as they are now, each to be read once, while the arrays' owner goes on writing.
+    """Ranges of arrays as they are at one moment, each to be read once, while the arrays' owner goes on writing.
+
+    Made ahead, because finding memory takes long; ``begin`` is the moment.
 
     ``keep`` is what the owner's compiled loops take, for each array in the given order; see ``touch``. The owner's lock
     is held by whoever writes or reads.
     """
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], ranges: Ranges) -> None:
-        self._arrays, self.ranges = dict(arrays), dict(ranges)
-        needed = {array for array, _, _ in ranges.values()}
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self._arrays = dict(arrays)
+        self.ranges: dict[str, tuple[str, int, int]] = {}
         keep = []
-        for name, array in arrays.items():
-            pages, count = (array.size >> SHIFT) + 1, np.zeros(1, np.int64)
-            if name in needed:
-                keep.append((np.zeros(pages, np.int32), _room(pages * PAGE, array.dtype), count))
-            else:
-                keep.append((np.full(pages, -1, np.int32), np.empty(0, array.dtype), count))
+        for array in arrays.values():
+            pages = (array.size >> SHIFT) + 1
+            aside = _room(pages * PAGE, array.dtype)
+            aside[: FOUND * PAGE] = 0
+            keep.append((np.full(pages, 0, np.int32), aside, np.zeros(1, np.int64)))
         self.keep = tuple(keep)
         self._pages = dict(zip(arrays, keep))
+
+    def begin(self, ranges: Ranges) -> None:
+        """From now on ``keep`` keeps what these ranges hold; the lock is held by the caller."""
+        self.ranges = dict(ranges)
+        for name in set(self._arrays) - {array for array, _, _ in ranges.values()}:
+            self._pages[name][0][:] = -1
 
     def length(self, name: str) -> int:
         _, start, end = self.ranges[name]

@@ -144,13 +144,18 @@ class AnyFramePool(ABC):
     def _all_arrays(self) -> dict[str, np.ndarray]:
         return {"references": self.references, "free": self.free, "hashes": self.hashes, **self.arrays}
 
-    def freeze(self) -> Frozen:
-        """Everything as it is now, to be read while the pool goes on; the lock is held by the caller."""
+    def prepare(self) -> Frozen:
+        """Room for a frozen pool; no lock is needed."""
+        return Frozen({}, Snapshot([self.rows]), FrozenArrays(self._all_arrays()))
+
+    def freeze(self, frozen: Frozen) -> None:
+        """Keep everything as it is now, to be read while the pool goes on; the lock is held by the caller."""
         arrays = self._all_arrays()
-        frozen = FrozenArrays(arrays, {name: (name, 0, array.size) for name, array in arrays.items()})
-        self.keep.update(zip(arrays, frozen.keep))
-        self.snapshot = Snapshot([self.rows], self.extent)
-        return Frozen({"extent": self.extent}, self.snapshot, frozen)
+        frozen.numbers = {"extent": self.extent}
+        frozen.rows.begin(self.extent)
+        frozen.arrays.begin({name: (name, 0, array.size) for name, array in arrays.items()})
+        self.keep.update(zip(arrays, frozen.arrays.keep))
+        self.snapshot = frozen.rows
 
     def thaw(self) -> None:
         self.snapshot = None

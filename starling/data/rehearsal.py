@@ -49,8 +49,8 @@ def _rehearse_table(in_files: bool) -> None:
             table = Table(
                 ITEM, 4, sampler=prioritized(0.5), remover=remover, directory=Path(directory) if in_files else None
             )
-            with table.gate.lock:
-                frozen = table.freeze()
+            frozen = table.prepare()
+            table.freeze(frozen)
             for n in (1, 3, 2):
                 keys = table.insert({"n": np.arange(n)}, np.ones(n))
                 table.update_priorities(table.sample(n).keys, np.ones(n))
@@ -64,8 +64,8 @@ def _rehearse_table(in_files: bool) -> None:
 def _rehearse_pool(kind: type[AnyFramePool]) -> None:
     pool = SqueezedFramePool(FRAME, 4, nbytes=4096) if kind is SqueezedFramePool else FramePool(FRAME, 4)
     table = Table(Dict(frame=FRAME), 2, shared={"frame": pool})
-    with pool.lock:
-        frozen = pool.freeze()
+    frozen = pool.prepare()
+    pool.freeze(frozen)
     for number in range(4):
         table.insert({"frame": np.full((1, 8), number, np.uint8)})
     _read(frozen)

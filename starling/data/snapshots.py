@@ -15,19 +15,25 @@ CHUNK = 4_000_000  # bytes of rows put aside that are allocated at once
 
 
 class Snapshot:
-    """Rows 0 … ``extent`` − 1 of some arrays as they were at the start.
+    """Rows 0 … ``extent`` − 1 of some arrays as they are at one moment.
+
+    Made ahead, because finding memory takes long; ``begin`` is the moment.
 
     The owner calls ``before_write`` ahead of every write, the reader ``copy`` or ``skip`` for block after block in
     rising order; both hold the owner's lock.
     """
 
-    def __init__(self, arrays: list[np.ndarray], extent: int) -> None:
-        self._arrays, self.extent = arrays, extent
+    def __init__(self, arrays: list[np.ndarray]) -> None:
+        self._arrays, self.extent = arrays, 0
         self._done = 0
-        self._place = np.zeros(extent, np.int32)  # 1 + a row's number among those put aside; 0: it is not
+        self._place = np.full(arrays[0].shape[0], 0, np.int32)  # 1 + a row's number among those put aside; 0: it is not
         self._count = 0
         self._room = max(1, CHUNK // max(1, sum(array[:1].nbytes for array in arrays)))
-        self._chunks: list[list[np.ndarray]] = []
+        self._chunks = [self.room(self._room)]
+
+    def begin(self, extent: int) -> None:
+        """From now on rows are put aside before they change; the lock is held by the caller."""
+        self.extent = extent
 
     def before_write(self, slots: np.ndarray) -> None:
         """Put aside the rows among ``slots`` that are still to be copied."""
@@ -35,7 +41,7 @@ class Snapshot:
         slots = slots[self._place[slots] == 0]
         while slots.size:
             start = self._count % self._room
-            if start == 0:
+            if self._count == len(self._chunks) * self._room:
                 self._chunks.append([np.empty((self._room, *a.shape[1:]), a.dtype) for a in self._arrays])
             part, slots = slots[: self._room - start], slots[self._room - start :]
             for chunk, array in zip(self._chunks[-1], self._arrays):

@@ -14,7 +14,7 @@ from starling.data.pools import AnyFramePool
 from starling.data.snapshots import Frozen
 from starling.data.table import Table
 
-__all__ = ["Piece", "Source", "batches", "sources_of"]
+__all__ = ["LARGEST_PIECE", "Piece", "Source", "batches", "sources_of"]
 
 Piece = tuple[str, int, int]  # array, first number, the one behind the last
 CACHE_LINE = 64
@@ -30,7 +30,8 @@ class Source:
     paths: list[str]
     rows: list[np.ndarray]
     lock: threading.Lock
-    freeze: Callable[[], Frozen]
+    prepare: Callable[[], Frozen]
+    freeze: Callable[[Frozen], None]
     thaw: Callable[[], None]
     restore: Callable[[Mapping[str, Any], Mapping[str, np.ndarray]], None]
     describe: dict[str, Any]
@@ -56,7 +57,7 @@ def _table_source(name: str, table: Table) -> Source:
     }
     return Source(
         name, contents.paths, contents.arrays, table.gate.lock,
-        table.freeze, table.thaw, table.restore_frozen, describe, "keys", stamps,
+        table.prepare, table.freeze, table.thaw, table.restore_frozen, describe, "keys", stamps,
     )  # fmt: skip
 
 
@@ -68,7 +69,7 @@ def _pool_source(name: str, pool: AnyFramePool) -> Source:
     describe = {"kind": type(pool).__name__, "frames": pool.frames, "rows": len(pool.rows), "space": str(pool.space)}
     return Source(
         name, ["frames"], [pool.rows], pool.lock,
-        pool.freeze, pool.thaw, pool.restore_frozen, describe, "generation", stamps,
+        pool.prepare, pool.freeze, pool.thaw, pool.restore_frozen, describe, "generation", stamps,
     )  # fmt: skip
 
 

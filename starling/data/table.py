@@ -31,7 +31,7 @@ from starling.data.sample import Beta, Results, Sample, make_sample
 from starling.data.selectors import LARGEST_WEIGHT, PRIORITIZED, Selector, as_selector
 from starling.data.snapshots import Frozen
 from starling.data.store import Store
-from starling.data.table_state import freeze_table, restore_frozen_table, restore_table, state_of
+from starling.data.table_state import freeze_table, prepare_table, restore_frozen_table, restore_table, state_of
 
 __all__ = ["Table", "queue", "stack"]
 
@@ -332,9 +332,13 @@ class Table:
         """Continue from ``state()`` of a table with the same signature, capacity and selectors."""
         restore_table(self, state)
 
-    def freeze(self) -> Frozen:
-        """The table as it is now, to be read while others go on; the lock is held by the caller, as for ``thaw``."""
-        return freeze_table(self)
+    def prepare(self) -> Frozen:
+        """Room for a frozen table; no lock is needed."""
+        return prepare_table(self)
+
+    def freeze(self, frozen: Frozen) -> None:
+        """Keep the table as it is now, to be read while others go on; the caller holds the lock, as for ``thaw``."""
+        freeze_table(self, frozen)
 
     def thaw(self) -> None:
         """Let go of the frozen table."""

@@ -11,12 +11,13 @@ from starling.core.errors import DataError
 from starling.core.random import generator_state, restore_generator
 from starling.core.trees import items
 from starling.data.layout import refuse_leaf
+from starling.data.pages import FrozenArrays
 from starling.data.snapshots import Frozen, Snapshot
 
 if TYPE_CHECKING:
     from starling.data.table import Table
 
-__all__ = ["freeze_table", "restore_frozen_table", "restore_table", "state_of"]
+__all__ = ["freeze_table", "prepare_table", "restore_frozen_table", "restore_table", "state_of"]
 
 
 def _numbers_of(table: Table) -> dict[str, Any]:
@@ -49,11 +50,17 @@ def _restore_numbers(table: Table, state: Mapping[str, Any], counters: Mapping[s
     table.gate.drawn()
 
 
-def freeze_table(table: Table) -> Frozen:
-    """The table of this moment, to be read while others go on; the lock is held by the caller."""
-    contents = table.contents
-    contents.snapshot = Snapshot(contents.arrays, table.index.extent)
-    return Frozen(_numbers_of(table), contents.snapshot, table.index.freeze())
+def prepare_table(table: Table) -> Frozen:
+    """What ``freeze_table`` fills in, with its memory; no lock is needed."""
+    return Frozen({}, Snapshot(table.contents.arrays), FrozenArrays(table.index.arrays()))
+
+
+def freeze_table(table: Table, frozen: Frozen) -> None:
+    """Keep the table of this moment, to be read while others go on; the lock is held by the caller."""
+    frozen.numbers = _numbers_of(table)
+    frozen.rows.begin(table.index.extent)
+    table.index.freeze(frozen.arrays)
+    table.contents.snapshot = frozen.rows
 
 
 def restore_frozen_table(table: Table, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
