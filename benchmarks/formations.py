@@ -1,6 +1,6 @@
-"""Distributed training: speed against RLlib and Sample Factory, scaling over actors, and the cost of transport.
+"""Distributed training: speed against RLlib and Sample Factory, scaling over actors, and the costs of its parts.
 
-    python benchmarks/formations.py [--part speed|scaling|transport|actor] [--rounds 3] [--seconds 15] [--peers DIR]
+    python benchmarks/formations.py [--part speed|scaling|transport|apex|actor] [--rounds 3] [--seconds 15] [--peers DIR]
 
 Contestants take turns, each in processes of its own; peers have a virtual environment each, made on the first run.
 """
@@ -14,61 +14,28 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-import venv
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from environments import PEERS, peer_python
+from runs import train
 from timing import Verdict, finish, interleaved, median
 
 HERE = Path(__file__).parent
-PEERS = HERE / "peers"
 ACTORS, ENVS, ROLLOUT = 2, 8, 16  # per actor, the same for everyone
 
 
-def interpreter(name: str, directory: Path) -> str:
-    """The Python of a peer's environment; made where it is missing."""
-    place = directory / name
-    python = place / "bin" / "python"
-    if not (place / "ready").exists():
-        print(f"setting up {name} in {place} (some minutes)", flush=True)
-        venv.create(place, with_pip=True)
-        requirements = str(PEERS / f"requirements-{name}.txt")
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "-r", requirements], check=True)
-        (place / "ready").touch()
-    return str(python)
-
-
-def ours(steps: int, **settings: object) -> dict[str, object]:
-    """A run of Starling: its summary, and its last metrics."""
-    with tempfile.TemporaryDirectory() as directory:
-        out = Path(directory) / "run"
-        flags = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
-        command = [sys.executable, "-m", "starling.cli.main", "train", "--quiet", "--eval-episodes", "0"]
-        environment = {**os.environ, "PYTHONPATH": str(HERE)}  # for environments defined here
-        subprocess.run(
-            [*command, "--steps", str(steps), "--out", str(out), *flags],
-            check=True,
-            capture_output=True,
-            env=environment,
-        )
-        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        return {"summary": json.loads((out / "summary.json").read_text()), "lines": lines}
-
-
-def steady(run: dict) -> float:
-    """Steps a second between the first fifth of a run, which compiles, and its end."""
-    lines = run["lines"]
-    first, last = lines[len(lines) // 5], lines[-1]
-    return (last["env_steps"] - first["env_steps"]) / (last["seconds"] - first["seconds"])
-
-
 def starling_impala(seconds: float) -> float:
-    flags = {"algo": "impala", "env": "CartPole-v1", "preset": "none", "formation": "actor_learner", "actors": ACTORS}
-    shape = {"impala.envs": ACTORS * ENVS, "impala.rollout": ROLLOUT}
-    return steady(ours(int(seconds * 20_000), **flags, **shape, log_every=10_000))
+    shape = {"formation": "actor_learner", "actors": ACTORS, "impala": {"envs": ACTORS * ENVS, "rollout": ROLLOUT}}
+    return speed_of("impala", "CartPole-v1", seconds * 20_000, **shape)
+
+
+def speed_of(algo: str, env: str, steps: float, **settings: object) -> float:
+    """Steps a second of a run of Starling."""
+    common = {"algo": algo, "env": env, "preset": "none", "eval_episodes": 0}
+    return train({**common, "steps": int(steps), "log_every": max(1, int(steps / 40)), **settings}).speed
 
 
 def rllib(python: str, seconds: float) -> float:
@@ -101,8 +68,8 @@ def speed(rounds: int, seconds: float, peers: Path) -> list[Verdict]:
     """IMPALA on CartPole against RLlib's IMPALA and Sample Factory's APPO."""
     contestants = {
         "starling": lambda: starling_impala(seconds),
-        "rllib": lambda: rllib(interpreter("rllib", peers), seconds),
-        "sample-factory": lambda: sample_factory(interpreter("sample-factory", peers), seconds),
+        "rllib": lambda: rllib(str(peer_python(peers, "rllib")), seconds),
+        "sample-factory": lambda: sample_factory(str(peer_python(peers, "sample-factory")), seconds),
     }
     results = {name: median(found) for name, found in interleaved(contestants, rounds).items()}
     mine = results["starling"]
@@ -114,11 +81,10 @@ def speed(rounds: int, seconds: float, peers: Path) -> list[Verdict]:
 
 def scaling(rounds: int, seconds: float, peers: Path) -> list[Verdict]:
     """Two actor processes against one, with an environment that computes for two milliseconds a step."""
-    flags = {"algo": "impala", "env": "peers.slow_env:Slow-v0", "preset": "none", "formation": "actor_learner"}
 
     def contest(actors: int) -> Callable[[], float]:
-        shape = {"impala.envs": actors, "impala.rollout": 20, "actors": actors, "log_every": 200}
-        return lambda: steady(ours(int(seconds * 400 * actors), **flags, **shape))
+        shape = {"formation": "actor_learner", "actors": actors, "impala": {"envs": actors, "rollout": 20}}
+        return lambda: speed_of("impala", "peers.slow_env:Slow-v0", seconds * 400 * actors, **shape)
 
     found = interleaved({"one": contest(1), "two": contest(2)}, rounds)
     one, two = median(found["one"]), median(found["two"])
@@ -144,6 +110,22 @@ def transport(rounds: int, seconds: float, peers: Path) -> list[Verdict]:
     return [Verdict("4.5 MB of frames from actor to learner", ours, copy, "ms", ours / copy, 2.0, at_least=False)]
 
 
+def apex(rounds: int, seconds: float, peers: Path) -> list[Verdict]:
+    """Steps of Ape-X while its learner learns, against those while it hardly does.
+
+    It draws each transition about once, as in the paper: 9.7k transitions learned from for 12.5k played, a second.
+    """
+    settings = {"envs": 16, "n_step": 3, "alpha": 0.6, "batch_size": 512, "hidden": (64, 64)}
+    shape = {"formation": "apex", "actors": 2, "dqn": settings}
+
+    def contest(ratio: float) -> Callable[[], float]:
+        return lambda: speed_of("dqn", "CartPole-v1", seconds * 10_000, samples_per_insert=ratio, **shape)
+
+    found = interleaved({"learning": contest(1.0), "playing": contest(0.01)}, rounds)
+    learning, playing = median(found["learning"]), median(found["playing"])
+    return [Verdict("Ape-X with its learner on, against off", learning, playing, "steps/s", learning / playing, 0.7)]
+
+
 def actor(rounds: int, seconds: float, peers: Path) -> list[Verdict]:
     """Memory and start of an actor that needs NumPy alone."""
     found = []
@@ -157,7 +139,7 @@ def actor(rounds: int, seconds: float, peers: Path) -> list[Verdict]:
     ]
 
 
-PARTS = {"speed": speed, "scaling": scaling, "transport": transport, "actor": actor}
+PARTS = {"speed": speed, "scaling": scaling, "transport": transport, "apex": apex, "actor": actor}
 
 
 def main() -> int:

@@ -39,6 +39,7 @@ class A2CConfig:
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     torso: dict[str, Any] = field(default_factory=dict)  # a component spec; takes the place of hidden and activation
+    image: dict[str, Any] = field(default_factory=dict)  # a component spec; takes the place of the network for images
 
     def __post_init__(self) -> None:
         check_range(self, envs=(1, 65536), rollout=(1, 1e6), gamma=(0, 1), gae_lambda=(0, 1), learning_rate=(0, 10))
@@ -73,8 +74,7 @@ class A2C(ActorCritic):
 
     @api
     def loss(self, p: Params, batch: Tree) -> tuple[Any, Tree]:
-        policy = self.policy.distribution(p.policy, batch["obs"])
-        return a2c_loss(policy, self.path_values(p, batch), batch, self.config)
+        return a2c_loss(*self.along(p, batch), batch, self.config)
 
     def gradients(self, state: Tree, prepared: Tree, draws: Tree) -> tuple[Tree, Tree]:
         (_, metrics), gradients = ops(prepared["reward"]).value_and_grad(self.loss)(state["params"], prepared)

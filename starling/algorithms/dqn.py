@@ -14,9 +14,9 @@ from starling.algorithms.base import Algorithm, check_range
 from starling.algorithms.plans import Replay
 from starling.backends import ops
 from starling.components.base import api
-from starling.components.encoders import encoder_for, split_mask
+from starling.components.encoders import split_mask
 from starling.components.heads import DuelingHead, QHead
-from starling.components.networks import QNetwork, torso_for
+from starling.components.networks import QNetwork, seeing, torso_for
 from starling.components.optimisers import Adam, Optimiser
 from starling.components.schedules import Linear
 from starling.components.targets import periodic
@@ -60,6 +60,7 @@ class DQNConfig:
     hidden: tuple[int, ...] = (256, 256)
     activation: str = "relu"
     torso: dict[str, Any] = field(default_factory=dict)  # a component spec; takes the place of hidden and activation
+    image: dict[str, Any] = field(default_factory=dict)  # a component spec; takes the place of the network for images
 
     def __post_init__(self) -> None:
         check_range(self, envs=(1, 65536), learning_rate=(0, 10), gamma=(0, 1), n_step=(1, 1000), train_every=(1, 1e9))
@@ -111,7 +112,7 @@ class DQN(Algorithm):
             action_space=action,
             envs=envs,
             config=config,
-            q=QNetwork(encoder_for(obs), torso, head),
+            q=QNetwork(seeing(obs, config.image), torso, head),
             optimiser=Adam(Linear(config.learning_rate, end, rounds * config.updates), clip=config.max_gradient),
             epsilon=Linear(config.epsilon_start, config.epsilon_end, falling),
         )

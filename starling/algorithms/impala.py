@@ -43,6 +43,7 @@ class ImpalaConfig:
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     torso: dict[str, Any] = field(default_factory=dict)  # a component spec; takes the place of hidden and activation
+    image: dict[str, Any] = field(default_factory=dict)  # a component spec; takes the place of the network for images
 
     def __post_init__(self) -> None:
         check_range(self, envs=(1, 65536), rollout=(1, 1e6), gamma=(0, 1), vtrace_lambda=(0, 1), learning_rate=(0, 10))
@@ -87,8 +88,7 @@ class Impala(ActorCritic):
 
     @api
     def loss(self, p: Params, batch: Tree) -> tuple[Any, Tree]:
-        policy = self.policy.distribution(p.policy, batch["obs"])
-        return impala_loss(policy, self.path_values(p, batch), batch, self.config)
+        return impala_loss(*self.along(p, batch), batch, self.config)
 
     def gradients(self, state: Tree, prepared: Tree, draws: Tree) -> tuple[Tree, Tree]:
         (_, metrics), gradients = ops(prepared["reward"]).value_and_grad(self.loss)(state["params"], prepared)

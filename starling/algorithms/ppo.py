@@ -55,6 +55,7 @@ class PPOConfig:
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     torso: dict[str, Any] = field(default_factory=dict)  # a component spec; takes the place of hidden and activation
+    image: dict[str, Any] = field(default_factory=dict)  # a component spec; takes the place of the network for images
 
     def __post_init__(self) -> None:
         check_range(self, envs=(1, 65536), rollout=(1, 1e6), epochs=(1, 1000), gamma=(0, 1), gae_lambda=(0, 1))
@@ -121,13 +122,11 @@ class PPO(ActorCritic):
     def samples(self, p: Params, batch: Tree) -> Tree:
         """The batch as single steps [T·B] with advantages and returns."""
         xp = ops(batch["reward"])
-        values = self.path_values(p, batch)  # [T+1, B]
+        policy, values = self.along(p, batch)  # [T, B], [T+1, B]
         v_tm1, reward, discount = values[:-1, ...], batch["reward"], batch["discount"]  # [T, B]
         if self.config.vtrace:
-            log_prob = self.policy.distribution(p.policy, batch["obs"]).log_prob(batch["action"])  # [T, B]
-            corrected = vtrace(
-                log_prob - batch["log_prob"], reward, discount, v_tm1, values[1:, ...], self.config.gae_lambda
-            )
+            log_rho = policy.log_prob(batch["action"]) - batch["log_prob"]  # [T, B]
+            corrected = vtrace(log_rho, reward, discount, v_tm1, values[1:, ...], self.config.gae_lambda)
             # The clipped ratio of the loss weighs by the policy's change already: q − v, without ρ.
             advantage, goal = corrected.q_estimates - v_tm1, corrected.targets
         else:
@@ -139,8 +138,8 @@ class PPO(ActorCritic):
 
     @api
     def loss(self, p: Params, samples: Tree, count: Any) -> tuple[Any, Tree]:
-        policy = self.policy.distribution(p.policy, samples["obs"])
-        value = self.value(p.value, samples["obs"])  # [B]
+        features = self.features(p, samples["obs"])
+        policy, value = self.policy.distribution(p.policy, features), self.value(p.value, features)  # [B]
         return ppo_loss(policy, value, samples, self.clip(count), self.config)
 
     def prepare(self, state: Tree, batch: Tree) -> Tree:

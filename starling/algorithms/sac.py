@@ -14,10 +14,9 @@ from starling.algorithms.plans import Replay
 from starling.algorithms.policies import policy_noise, scaled_to_bounds
 from starling.backends import ops
 from starling.components.base import api
-from starling.components.encoders import encoder_for
 from starling.components.heads import TwinCritics, ValueHead, squashed_head_for
 from starling.components.initialisers import constant
-from starling.components.networks import CriticNetwork, PolicyNetwork, torso_for
+from starling.components.networks import CriticNetwork, PolicyNetwork, seeing, torso_for
 from starling.components.optimisers import Adam, Optimiser
 from starling.components.schedules import Constant
 from starling.components.targets import polyak
@@ -54,6 +53,7 @@ class SACConfig:
     hidden: tuple[int, ...] = (256, 256)
     activation: str = "relu"
     torso: dict[str, Any] = field(default_factory=dict)  # a component spec; takes the place of hidden and activation
+    image: dict[str, Any] = field(default_factory=dict)  # a component spec; takes the place of the network for images
 
     def __post_init__(self) -> None:
         check_range(self, envs=(1, 65536), learning_rate=(0, 10), gamma=(0, 1), n_step=(1, 1000), tau=(0, 1))
@@ -80,13 +80,13 @@ class SAC(Algorithm):
         if not isinstance(action, Float) or len(action.shape) != 1 or not action.bounded:
             raise SpaceError(f"sac needs a vector of bounded continuous actions, not {action}; try ppo.")
         torso = torso_for(config.torso, config.hidden, config.activation, init="lecun")
-        critic = CriticNetwork(encoder_for(obs), torso, ValueHead())
+        critic = CriticNetwork(seeing(obs, config.image), torso, ValueHead())
         return cls(
             observation_space=obs,
             action_space=Float(action.shape, -1.0, 1.0),
             envs=envs,
             config=config,
-            policy=PolicyNetwork(encoder_for(obs), torso, squashed_head_for(action)),
+            policy=PolicyNetwork(seeing(obs, config.image), torso, squashed_head_for(action)),
             critics=TwinCritics(critic, config.critics),
             optimiser=Adam(Constant(config.learning_rate)),
             bounds=action,

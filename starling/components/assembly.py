@@ -61,7 +61,7 @@ class Assembly:
     calls: list[CallRecord] = field(default_factory=list)
     outputs: dict[str, Any] = field(default_factory=dict)
     tracing: str = ""  # the root API that is being traced
-    reads: dict[str, set[str]] = field(default_factory=dict)  # root API -> the parameters it reads
+    reads: dict[str, set[str]] = field(default_factory=dict)  # root API -> the scopes and parameters it reads
     failed: CallRecord | None = None
     error: str = ""  # why ``failed`` failed
     seconds: float = 0.0
@@ -81,6 +81,8 @@ class Scope:
     def __init__(self, assembly: Assembly, path: str = "") -> None:
         self._assembly, self._path = assembly, path
         assembly.scopes.add(path)
+        if path:
+            assembly.reads.setdefault(assembly.tracing, set()).add(path)
         _refuse_clash(assembly, path)
 
     def __getitem__(self, name: str) -> Scope:

@@ -6,18 +6,24 @@ from typing import Any
 
 from starling.backends import ops
 from starling.components.base import Component, api
-from starling.components.encoders import split_mask
+from starling.components.encoders import encoder_for, split_mask
 from starling.components.layers import MLP
 from starling.components.specs import from_spec
 from starling.core.params import Params
+from starling.core.spaces import Space
 from starling.maths.distributions import Distribution
 
-__all__ = ["CriticNetwork", "PolicyNetwork", "QNetwork", "ValueNetwork", "torso_for"]
+__all__ = ["CriticNetwork", "PolicyNetwork", "QNetwork", "ValueNetwork", "seeing", "torso_for"]
 
 
 def torso_for(spec: dict[str, Any] | Component, hidden: tuple[int, ...], activation: str, init: str) -> Component:
     """The torso of a component spec or, without one, a perceptron."""
     return from_spec(spec) if spec else MLP(tuple(hidden), activation, init)
+
+
+def seeing(obs: Space, image: dict[str, Any] | Component) -> Component:
+    """The encoder of an observation; a component spec may take the place of its network for images."""
+    return encoder_for(obs, from_spec(image) if image else None)
 
 
 class QNetwork(Component):
