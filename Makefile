@@ -4,12 +4,13 @@
 # make simulate  a thousand seeds of simulated faults
 # make faults    five minutes of killed actors
 # make learn     every algorithm on its yardstick, over several seeds
+# make pong      how long Pong takes on this machine (half an hour)
 # make bench     speed against other libraries, each in an environment of its own
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: train test setup lint types layers unit slow simulate faults learn bench clean
+.PHONY: train test setup lint types layers unit slow simulate faults learn pong bench clean
 .DELETE_ON_ERROR:
 
 train: .venv/base
@@ -56,11 +57,16 @@ faults: setup
 
 learn: setup
 	$(BIN)/python benchmarks/learning.py
+	$(BIN)/python benchmarks/learning.py --formations --seeds 3
+
+pong: setup
+	$(BIN)/python benchmarks/pong.py
 
 bench: setup
 	$(BIN)/python benchmarks/building.py
 	$(BIN)/python benchmarks/acting.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/replay.py
 	$(BIN)/python benchmarks/formations.py
 
 clean:

@@ -1,6 +1,6 @@
 """Distributed training: speed against RLlib and Sample Factory, scaling over actors, and the costs of its parts.
 
-    python benchmarks/formations.py [--part speed|scaling|transport|apex|actor] [--rounds 3] [--seconds 15] [--peers DIR]
+    python benchmarks/formations.py [--part speed|scaling|transport|apex|actor] [--rounds 3] [--peers DIR]
 
 Contestants take turns, each in processes of its own; peers have a virtual environment each, made on the first run.
 """

@@ -1,85 +1,82 @@
 """Does it learn? Every algorithm on its yardstick, over several seeds, judged by greedy episodes.
 
-    .venv/bin/python benchmarks/learning.py                    # all, 5 seeds on JAX, 2 on PyTorch
+    .venv/bin/python benchmarks/learning.py                    # algorithms, 5 seeds on JAX, 2 on PyTorch
     .venv/bin/python benchmarks/learning.py --only ppo --seeds 2
+    .venv/bin/python benchmarks/learning.py --formations       # formations on processes
 
-Each run is a process of its own through the command line. Exits with 1 where a requirement is not met.
+Each run has processes of its own, through the command line. Exits with 1 where a requirement is not met.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
-import tempfile
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from typing import Any
+
+from runs import train
 
 from starling.records.statistics import interquartile_mean
 
 
 @dataclass(frozen=True)
 class Yardstick:
-    """An algorithm, an environment, the steps it gets, and the greedy return it must reach."""
+    """What to train, and the greedy return it must reach."""
 
-    algo: str
-    env: str
-    steps: int
+    title: str
+    settings: dict[str, Any] = field(repr=False)
     least: float
     misses: int = 0  # seeds of five that may fall short
 
 
-YARDSTICKS = (
-    Yardstick("ppo", "CartPole-v1", 100_000, 475),
-    Yardstick("a2c", "CartPole-v1", 500_000, 475),
-    Yardstick("dqn", "CartPole-v1", 100_000, 475, misses=1),
-    Yardstick("sac", "Pendulum-v1", 20_000, -200),
-    Yardstick("ppo", "Acrobot-v1", 500_000, -100),
+def algorithm(algo: str, env: str, steps: int, least: float, misses: int = 0) -> Yardstick:
+    settings = {"algo": algo, "env": env, "steps": steps, "checkpoint_every": steps}
+    return Yardstick(f"{algo} {env} {steps // 1000}k", settings, least, misses)
+
+
+def formation(title: str, **settings: Any) -> Yardstick:
+    return Yardstick(title, settings, 475)
+
+
+ALGORITHMS = (
+    algorithm("ppo", "CartPole-v1", 100_000, 475),
+    algorithm("a2c", "CartPole-v1", 500_000, 475),
+    algorithm("dqn", "CartPole-v1", 100_000, 475, misses=1),
+    algorithm("sac", "Pendulum-v1", 20_000, -200),
+    algorithm("ppo", "Acrobot-v1", 500_000, -100),
 )
-
-
-def final_return(yardstick: Yardstick, backend: str, seed: int, out: Path) -> tuple[float, float]:
-    """Greedy return and training seconds of one run."""
-    command = [
-        sys.executable, "-m", "starling.cli.main", "train", "--quiet",
-        "--algo", yardstick.algo, "--env", yardstick.env, "--steps", str(yardstick.steps),
-        "--backend", backend, "--seed", str(seed), "--out", str(out), "--checkpoint-every", str(yardstick.steps),
-    ]  # fmt: skip
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    summary = json.loads((out / "summary.json").read_text())
-    return summary["final_return"], summary["seconds"]
+FORMATIONS = (
+    *(formation(name, preset=name) for name in ("a3c", "appo", "impala", "seed-impala", "apex-dqn", "gorila-dqn")),
+    formation("ppo allreduce", algo="ppo", formation="allreduce", learners=2, actors=2),
+    formation("ppo sharded_ps", algo="ppo", formation="sharded_ps", servers=2, actors=2),
+)
 
 
 def judge(yardstick: Yardstick, backend: str, seeds: int) -> bool:
     """Run the seeds and print a row."""
-    found = []
-    for seed in range(seeds):
-        with tempfile.TemporaryDirectory() as folder:
-            found.append(final_return(yardstick, backend, seed, Path(folder) / "run"))
-    returns = [ret for ret, _ in found]
+    runs = [train({**yardstick.settings, "backend": backend, "seed": seed}).summary for seed in range(seeds)]
+    returns = [run["final_return"] for run in runs]
     short = sum(ret < yardstick.least for ret in returns)
     passed = short <= (yardstick.misses if seeds >= 5 else 0)
-    seconds = sum(s for _, s in found) / seeds
+    seconds = sum(run["seconds"] for run in runs) / seeds
     cell = " ".join(f"{ret:7.1f}" for ret in returns)
-    title = f"{yardstick.algo:4} {yardstick.env:12} {yardstick.steps // 1000:4}k {backend:5}"
     verdict = f"≥ {yardstick.least:6.1f}  {seconds:6.1f} s  {'ok' if passed else 'FELL SHORT'}"
-    print(f"{title}  {cell:40}  IQM {interquartile_mean(returns):7.1f}  {verdict}")
-    sys.stdout.flush()
+    print(f"{yardstick.title:20} {backend:5}  {cell:40}  IQM {interquartile_mean(returns):7.1f}  {verdict}", flush=True)
     return passed
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="one algorithm")
-    parser.add_argument("--env", help="one environment")
+    parser.add_argument("--formations", action="store_true", help="formations instead of algorithms")
+    parser.add_argument("--only", default="", help="yardsticks whose title has this in it")
     parser.add_argument("--backend", choices=["jax", "torch"], help="one backend")
     parser.add_argument("--seeds", type=int, default=5, help="on JAX; PyTorch gets at most two")
     arguments = parser.parse_args()
+    backends = [arguments.backend] if arguments.backend else ["jax"] if arguments.formations else ["jax", "torch"]
     passed = True
-    for yardstick in YARDSTICKS:
-        if arguments.only in (None, yardstick.algo) and arguments.env in (None, yardstick.env):
-            for backend in [arguments.backend] if arguments.backend else ["jax", "torch"]:
+    for yardstick in FORMATIONS if arguments.formations else ALGORITHMS:
+        if arguments.only in yardstick.title:
+            for backend in backends:
                 passed &= judge(yardstick, backend, arguments.seeds if backend == "jax" else min(2, arguments.seeds))
     return 0 if passed else 1
 

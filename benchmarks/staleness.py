@@ -26,7 +26,7 @@ NAMES = {True: "V-trace", False: "uncorrected"}
 def run(queue: int, vtrace: bool, seed: int, steps: int) -> tuple[float, float]:
     """Mean lag, and the greedy return at the end."""
     done = train({
-        "algo": "impala", "env": "CartPole-v1", "preset": "none", "steps": steps, "seed": seed, "log_every": steps // 20,
+        "algo": "impala", "env": "CartPole-v1", "preset": "none", "steps": steps, "seed": seed, "log_every": 5_000,
         "formation": "actor_learner", "actors": 4, "queue": queue, "executor": "simulated", "backend": "jax",
         "simulation": {"seed": seed, "work": {"actor": 0.1, "learner": 1.0}},
         "impala": {"envs": 32, "rollout": 16, "learning_rate": 2e-3, "gamma": 0.98, "vtrace": vtrace},

@@ -342,7 +342,8 @@ class Simulation:
                     known = cells.get((edge.name, role.index, reader))
                     if cells is self._cells and (known is None or known.number < number):
                         cells[edge.name, role.index, reader] = newest
-                        self._look_again(reader)
+                        if isinstance(self.roles[reader].effect, Latest):
+                            self._look_again(reader)
 
                 self._plan(self.forecast.latency(edge.name, role.index, i), arrive)
 

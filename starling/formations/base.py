@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from starling.core.errors import UnknownNameError
@@ -67,7 +68,11 @@ class Formation:
 
     def count(self, kind: str) -> int:
         """How many roles of this kind there are."""
-        return sum(roles.count for roles in self.roles if roles.kind == kind)
+        return self._counts.get(kind, 0)
+
+    @cached_property
+    def _counts(self) -> dict[str, int]:
+        return {roles.kind: roles.count for roles in self.roles}
 
     def edge(self, name: str) -> Edge:
         for edge in self.edges:

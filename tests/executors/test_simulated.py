@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_events_and_another_one_others():
 
 
 def test_a_thousand_actors_fit_into_one_process():
-    program = Counting(actors=1000, wanted=3000)
+    program = Counting(actors=1000, wanted=1500)
     simulation = Simulation(program, Watcher(), Weather(seed=0))
     simulation.run()
     assert len({who for who, _ in program.seen}) == 1000
