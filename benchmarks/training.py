@@ -13,14 +13,13 @@ import json
 import signal
 import subprocess
 import sys
-import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+from environments import PEERS, peer_python
 from timing import Verdict, finish, interleaved, median
 
 HERE = Path(__file__).parent
-PEERS = HERE / "peers"
 
 
 @dataclass(frozen=True)
@@ -79,20 +78,6 @@ class Contestant:
         return float(answer["steps"] / answer["seconds"])
 
 
-def peer_python(directory: Path) -> Path:
-    """The interpreter of the peer's environment, which is made where it is missing or its requirements changed."""
-    requirements = PEERS / "requirements-sb3.txt"
-    home = directory / "sb3"
-    python, stamp = home / "bin" / "python", home / "requirements.txt"
-    if not stamp.exists() or stamp.read_text() != requirements.read_text():
-        print(f"setting up Stable-Baselines3 in {home} (a few minutes)", file=sys.stderr)
-        venv.create(home, with_pip=True, clear=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "--requirement", str(requirements)], check=True)
-        stamp.write_text(requirements.read_text())
-    return python
-
-
 def contest(algo: str, peer: Path, rounds: int, seconds: float) -> Verdict:
     """Measure one training; the peer runs with PyTorch's default threads and with one, and the faster counts."""
     rules = CONTESTS[algo]
@@ -126,7 +111,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no paused contestant is left behind
-    peer = peer_python(arguments.peers)
+    peer = peer_python(arguments.peers, "sb3")
     chosen = [arguments.algo] if arguments.algo else list(CONTESTS)
     verdicts = [contest(algo, peer, arguments.rounds, arguments.seconds) for algo in chosen]
     return finish("training, against Stable-Baselines3 2.9.2", verdicts, arguments.json)

@@ -16,7 +16,15 @@ from starling.experiments.training import Training
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "ppo": (
         "CartPole-v1",
-        {"envs": 8, "rollout": 256, "epochs": 10, "minibatch": 256, "hidden": (64, 64), "activation": "tanh"},
+        {
+            "envs": 8,
+            "rollout": 256,
+            "epochs": 10,
+            "minibatch": 256,
+            "hidden": (64, 64),
+            "activation": "tanh",
+            "overlap": True,
+        },
     ),
     "dqn": (
         "CartPole-v1",

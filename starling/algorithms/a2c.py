@@ -36,6 +36,7 @@ class A2CConfig:
     entropy_weight: float = 0.0
     max_gradient: float = 0.5  # global norm; 0 leaves gradients alone
     rms_decay: float = 0.99
+    overlap: bool = False  # act with the weights from before the last update, so that acting and learning overlap
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     torso: dict[str, Any] = field(default_factory=dict)  # a component spec; takes the place of hidden and activation

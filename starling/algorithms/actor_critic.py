@@ -55,7 +55,7 @@ class ActorCritic(Algorithm):
 
     @property
     def plan(self) -> Rollouts:
-        return Rollouts(length=self.config.rollout, gamma=self.config.gamma)
+        return Rollouts(length=self.config.rollout, gamma=self.config.gamma, overlap=self.config.overlap)
 
     def init(self, params: Params) -> Tree:
         return {"params": params, "optimiser": self.optimiser.init(params)}

@@ -32,6 +32,7 @@ class ImpalaConfig:
     anneal: bool = False  # let the learning rate fall linearly to 0
     adam: bool = True  # else RMSProp, as in the paper
     gamma: float = 0.99
+    overlap: bool = False  # act with the weights from before the last update, so that acting and learning overlap
     vtrace: bool = True  # False takes every rollout for one of the newest weights
     vtrace_lambda: float = 1.0
     clip_rho: float = 1.0  # of the importance ratio, in values

@@ -20,6 +20,7 @@ class Rollouts:
 
     length: int  # steps of each environment, T
     gamma: float
+    overlap: bool = False  # act with the weights from before the last update
 
     def batch_space(self, obs: Space, action: Space, extras: Dict) -> Dict:
         """A batch: [T, B] everywhere, [B] for ``next_obs``, the observations after the last step."""

@@ -51,6 +51,7 @@ class PPOConfig:
     entropy_weight: float = 0.0
     max_gradient: float = 0.5  # global norm; 0 leaves gradients alone
     standardise: bool = True  # advantages, per minibatch
+    overlap: bool = False  # act with the weights from before the last update, so that acting and learning overlap
     vtrace: bool = False  # correct for rollouts of older weights, as actors that run ahead send them
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import asdict, dataclass, fields
 
@@ -11,6 +10,7 @@ import tyro
 
 from starling.algorithms import get_algorithm
 from starling.core.errors import ConfigError
+from starling.core.machine import processors
 from starling.envs import make
 from starling.experiments.advice import Advice, recommend
 from starling.experiments.compatibility import traits_of
@@ -49,7 +49,7 @@ def advise(args: list[str]) -> int:
     run = resolve({"algo": arguments.algo, "env": arguments.env}, config=arguments.config)
     options = run.options
     out = sys.stderr if arguments.json else sys.stdout
-    cores, envs = len(os.sched_getaffinity(0)), run.algorithm.envs
+    cores, envs = processors(), run.algorithm.envs
     preset = f" (settings of preset {run.preset})" if run.preset else ""
     print(f"{options.algo} on {options.env}, {envs} environments, {cores} processors{preset}", file=out)
     print(f"\n{'timed':<32}{'on':<8}{'rows':>5}{'a call':>12}{'env steps/s':>14}", file=out)

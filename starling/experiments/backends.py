@@ -9,6 +9,7 @@ from starling.algorithms.plans import Replay
 from starling.backends import available, get_backend
 from starling.components.assembly import Assembly
 from starling.components.shapes import SIZES
+from starling.core.machine import processors
 
 __all__ = ["Backends", "choose_backends", "limit_threads"]
 
@@ -46,8 +47,10 @@ def update_flops(algorithm: Algorithm, assembly: Assembly) -> float:
     return 3.0 * loss * rows / traced
 
 
-def limit_threads(assembly: Assembly, backend: str) -> None:
-    """Keep a backend to one thread where more cost more than they save: NumPy acts on few rows at a time."""
+def limit_threads(assembly: Assembly, backend: str, roles: int = 1) -> None:
+    """Keep a backend to one thread where more cost more than they save: for small work (NumPy acts on few rows at a
+    time), and where every processor has a role of its own, because threads that wait for each other spin."""
     algorithm: Algorithm = assembly.root  # type: ignore[assignment]
-    if backend == "numpy" or update_flops(algorithm, assembly) < WORTH_THREADS:
+    small = backend == "numpy" or update_flops(algorithm, assembly) < WORTH_THREADS
+    if small or 1 < roles >= processors():
         get_backend(backend).prefer_one_thread()

@@ -144,6 +144,11 @@ def check_effects(run: Run) -> None:
     get_formation(run.options.formation)
     if run.options.record and run.executor != "processes":
         raise ConfigError(f"record has no effect on the executor {run.executor}: the same seed gives the same run.")
+    if getattr(run.algorithm, "overlap", False) and run.options.formation != "single":
+        raise ConfigError(
+            f"{run.options.algo}.overlap has no effect in {run.options.formation}, whose roles are at work at the same "
+            "time anyway; leave it out."
+        )
     if run.options.env_timeout and run.options.formation == "single":
         raise ConfigError("env_timeout has no effect in single, whose episodes must be replayable; try sync.")
     if run.options.pin_cpus and run.executor != "processes":

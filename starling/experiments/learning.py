@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from starling.algorithms.plans import Replay
 from starling.core.effects import Checkpoint, Pulse, Report, RoleCode
 from starling.executors.base import Start
-from starling.experiments.backends import limit_threads
 from starling.experiments.training import Training
 from starling.formations import RoleId
 from starling.roles.accounts import Metrics
@@ -76,7 +75,6 @@ def _solo(program: Program, training: Training, fresh: bool) -> RoleCode:
 
 def learner_role(program: Program, role: RoleId, start: Start) -> RoleCode:
     """Learns from the chunks of its actors."""
-    limit_threads(program.assembly, program.backends.learn)
     graph, seed = program.graph(program.backends.learn), program.run.options.seed
     learners, lockstep = program.learners, program.formation.lockstep
     who = GradientLearner(graph, seed, role.index) if learners > 1 else Learner(graph, seed, program.patterns())
@@ -99,7 +97,6 @@ def learner_role(program: Program, role: RoleId, start: Start) -> RoleCode:
 
 def apex_role(program: Program, role: RoleId, start: Start) -> RoleCode:
     """Learns from the samples of buffers."""
-    limit_threads(program.assembly, program.backends.learn)
     who = Learner(program.graph(program.backends.learn), program.run.options.seed, program.patterns())
     accounts = program.accounts()
     state = program.restored(role, start)
@@ -142,7 +139,6 @@ def buffer_role(program: Program, role: RoleId, start: Start) -> RoleCode:
 
 def server_role(program: Program, role: RoleId, start: Start) -> RoleCode:
     """A shard of the parameters."""
-    limit_threads(program.assembly, program.backends.learn)
     keeper = Keeper(program.graph(program.backends.learn), program.shards[role.index])
     accounts = program.accounts()
     state = program.restored(role, start)
@@ -154,7 +150,6 @@ def server_role(program: Program, role: RoleId, start: Start) -> RoleCode:
 
 def worker_role(program: Program, role: RoleId, start: Start) -> RoleCode:
     """Acts and computes gradients."""
-    limit_threads(program.assembly, program.backends.learn)
     seed = program.run.options.seed
     policy = program.policy()
     chunks = program.chunks(policy, role, start)

@@ -195,13 +195,13 @@ class Program:
     # -- what roles are made of
 
     def graph(self, backend: str) -> Graph:
+        limit_threads(self.assembly, backend, len(list(self.formation)))
         return build(self.assembly, get_backend(backend), self.run.options.seed, self._devices(backend))
 
     def _devices(self, backend: str) -> dict[str, str]:
         return self.run.options.device_map if backend == self.backends.learn else {}
 
     def policy(self) -> Policy:
-        limit_threads(self.assembly, self.backends.act)
         return Policy(self.graph(self.backends.act))
 
     def _envs(self, count: int, *who: Any) -> Envs:

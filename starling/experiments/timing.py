@@ -16,6 +16,7 @@ from starling.algorithms.plans import Replay, Rollouts
 from starling.backends import available, get_backend
 from starling.components.assembly import Assembly
 from starling.components.build import Graph, build, create_parameters
+from starling.core.machine import processors
 from starling.core.params import Params
 from starling.core.trees import Tree, items, map_leaves
 from starling.envs import make
@@ -105,7 +106,7 @@ def time_parts(run: Run, seconds: float, heard: Callable[[Timed], None] = lambda
         envs=bench.envs,
         length=bench.length,
         replays=isinstance(bench.plan, Replay),
-        cores=len(os.sched_getaffinity(0)),
+        cores=processors(),
         env=by_rows("env"),
         inference=inference,
         acting=by_rows("acting"),

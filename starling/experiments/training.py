@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,8 +84,7 @@ class Training:
         """The smallest whole piece of work: one rollout and its update, or one step and what updates it makes due."""
         if isinstance(self.collector, RolloutCollector):
             batch = self.collector.collect()
-            self.learner.update(batch, batch["reward"].size)
-            self._send_weights()
+            self._learn(lambda: self.learner.update(batch, batch["reward"].size))
         else:
             assert isinstance(self.collector, TransitionCollector)
             assert isinstance(self.plan, Replay)
@@ -98,18 +98,20 @@ class Training:
                 self.episodes += 1
 
     def _learn_from_table(self, plan: Replay) -> None:
-        assert self.table is not None
-        if len(self.table) < plan.min_size:
-            return
-        version, last = self.learner.version, self.learner.acting_weights_later() if plan.overlap else None
-        learn_round(self.learner, self.table, plan)
-        if last is None:
-            self._send_weights()
-        else:  # of the round before: waiting for this one would leave nothing to overlap
-            self.policy.load(last(), version)
+        table = self.table
+        assert table is not None
+        if len(table) >= plan.min_size:
+            self._learn(lambda: learn_round(self.learner, table, plan))
 
-    def _send_weights(self) -> None:
-        self.policy.load(self.learner.acting_weights(), self.learner.version)
+    def _learn(self, update: Callable[[], None]) -> None:
+        """Update, and act with the new weights; where both overlap, with those from before this update, because
+        waiting for it would leave nothing to overlap."""
+        version, last = self.learner.version, self.learner.acting_weights_later() if self.plan.overlap else None
+        update()
+        if last is None:
+            self.policy.load(self.learner.acting_weights(), self.learner.version)
+        else:
+            self.policy.load(last(), version)
 
     def metrics(self) -> dict[str, float]:
         """What to report now."""
@@ -128,9 +130,10 @@ class Training:
             "collector": self.collector.state(),
             "recent": list(self.recent),
             "episodes": self.episodes,
+            "acting": self.policy.weights,
         }
         if self.table is not None:
-            state |= {"table": self.table.state(), "due": self._due, "acting": self.policy.weights}
+            state |= {"table": self.table.state(), "due": self._due}
         return state
 
     def restore(self, state: Tree) -> None:
@@ -142,9 +145,7 @@ class Training:
         if self.table is not None:
             self.table.restore(state["table"])
             self._due = int(state["due"])
-            self.policy.load(with_scopes(state["acting"]["params"], Params), int(state["acting"]["version"]))
-        else:
-            self._send_weights()
+        self.policy.load(with_scopes(state["acting"]["params"], Params), int(state["acting"]["version"]))
 
     def close(self) -> None:
         self.envs.close()

@@ -1,0 +1,12 @@
+"""What the machine has."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["processors"]
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
