@@ -23,7 +23,6 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
             "minibatch": 256,
             "hidden": (64, 64),
             "activation": "tanh",
-            "overlap": True,
         },
     ),
     "dqn": (
