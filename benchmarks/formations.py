@@ -147,7 +147,7 @@ def main() -> int:
     parser.add_argument("--part", choices=PARTS, action="append", help="one or more; all by default")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("--peers", type=Path, default=HERE.parent / ".venv" / "peers")
+    parser.add_argument("--peers", type=Path, default=HERE.parent / ".peers")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     verdicts = []

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from starling.backends import get_backend
 from starling.core.errors import ConfigError
-from starling.experiments.backends import choose_backends
+from starling.core.machine import processors
+from starling.core.spaces import Int
+from starling.experiments.backends import choose_backends, limit_threads
 from starling.experiments.config import resolve
-from starling.experiments.training import Training
+from starling.experiments.training import Training, assemble_for
 from starling.records.hashes import parameter_hash
 from tests.algorithms.cases import Case, assembled
 from tests.experiments.toys import Toy
@@ -67,6 +70,35 @@ def test_devices_are_chosen_by_scope_and_checked():
         training(device_map={"policy": "cpu:0"})
 
 
+def test_overlap_is_refused_where_roles_overlap_by_themselves():
+    with pytest.raises(ConfigError, match=r"ppo\.overlap has no effect in sync"):
+        resolve({"algo": "ppo", "env": "CartPole-v1", "formation": "sync", "ppo": {"overlap": True}})
+
+
+def test_threads_are_kept_to_one_where_work_is_small_or_roles_fill_the_machine(monkeypatch):
+    asked = []
+    monkeypatch.setattr(get_backend("torch"), "prefer_one_thread", lambda: asked.append(1), raising=False)
+    small = training(dqn={"hidden": [4]}).graph.assembly
+    large = training(dqn={"hidden": [2048, 2048], "batch_size": 256}).graph.assembly
+    asked.clear()
+    limit_threads(small, "torch")
+    assert asked == [1]
+    limit_threads(large, "torch", roles=1)
+    assert asked == [1]
+    limit_threads(large, "torch", roles=processors() + 1)
+    assert asked == [1, 1]
+
+
+def test_a_spec_takes_the_place_of_the_network_for_images():
+    image = {"type": "cnn", "layers": [[2, 3, 2]], "size": 8}
+    run = resolve({"algo": "ppo", "env": "CartPole-v1", "preset": "none", "ppo": {"image": image, "hidden": []}})
+    pictures = Int((2, 12, 12), 0, 256, "uint8")
+    assembly = assemble_for(run, pictures, Int((), 0, 3))
+    scopes = {path.rsplit(".", 1)[0] for path in assembly.parameters}
+    assert scopes == {"encoder.layers_1", "policy.head", "value.head"}  # one encoder for both
+    assert assembly.parameters["encoder.layers_1.kernel0"].shape == (3, 3, 2, 2)
+
+
 @pytest.mark.parametrize("algo", ["a2c", "dqn"])
 def test_envpool_environments_train_and_say_that_resuming_is_not_exact(algo, tmp_path):
     pytest.importorskip("envpool")
@@ -81,9 +113,13 @@ def test_envpool_environments_train_and_say_that_resuming_is_not_exact(algo, tmp
     assert "cannot be put back" in manifest(tmp_path / "run")["resume_reason"]
 
 
-def test_overlapping_runs_lag_by_one_round_and_go_on_exactly():
-    settings = {"hidden": [8], "learning_starts": 64, "batch_size": 16, "overlap": True}
-    run = resolve({"algo": "dqn", "env": "CartPole-v1", "preset": "none", "dqn": settings})
+@pytest.mark.parametrize(
+    ("algo", "settings"),
+    [("dqn", {"learning_starts": 64, "batch_size": 16}), ("ppo", {"envs": 2, "rollout": 5, "minibatch": 10})],
+)
+def test_overlapping_runs_lag_by_one_round_and_go_on_exactly(algo, settings):
+    settings = {"hidden": [8], "overlap": True, **settings}
+    run = resolve({"algo": algo, "env": "CartPole-v1", "preset": "none", algo: settings})
     whole, first, second = Training(run), Training(run), Training(run)
     while whole.steps < 400:
         whole.round()
