@@ -174,7 +174,8 @@ class Supervisor:
         edges = []
         for (name, source, target), part in self.parts.items():
             edge = self.formation.edge(name)
-            about: dict[str, Any] = {"edge": name, "kind": edge.kind, "from": f"{edge.source}-{source}"}
+            sender = edge.source if edge.kind == "collective" else f"{edge.source}-{source}"
+            about: dict[str, Any] = {"edge": name, "kind": edge.kind, "from": sender}
             if isinstance(part, Ring):
                 held = part.sent - part.taken
                 about |= {"to": f"{edge.target}-{target}", "sent": part.sent, "held": held, "depth": part.depth}
