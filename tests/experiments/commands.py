@@ -83,7 +83,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 def stop_at(process: subprocess.Popen[str], run: Path, step: int, number: int) -> None:
     """Send signal ``number`` once a checkpoint at or after ``step`` exists."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 900
     while not any(saved >= step for saved in checkpoints(run)):
         assert process.poll() is None, finish(process)
         assert time.monotonic() < deadline

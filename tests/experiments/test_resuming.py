@@ -77,6 +77,21 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(algo, uninterrupte
     assert [row["episodes"] for row in metrics(cut)][-1] == [row["episodes"] for row in metrics(whole)][-1]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("algo", "env"), [("dqn", "CartPole-v1"), ("ppo", "CartPole-v1"), ("sac", "Pendulum-v1")])
+def test_a_preset_s_run_killed_half_way_equals_one_of_20_000_steps(algo, env, tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    common = ["train", "--algo", algo, "--env", env, "--steps", "20_000", "--checkpoint-every", "2_000"]
+    process = launch([*common, "--out", str(cut), "--log-every", "500"])
+    stop_at(process, cut, 10_000, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    finish(process)
+    assert 10_000 <= checkpoints(cut)[-1] < 20_000
+    assert main(["resume", str(cut), "--quiet"]) == 0
+    assert main([*common, "--out", str(whole), "--log-every", "500", "--quiet"]) == 0
+    assert summary(cut)["parameter_hash"] == summary(whole)["parameter_hash"]
+
+
 def test_ctrl_c_stops_after_a_checkpoint_and_resume_goes_on_to_the_same_end(uninterrupted, tmp_path, capsys):
     cut = tmp_path / "cut"
     whole = uninterrupted("ppo")
