@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -86,6 +87,7 @@ def get_backend(name: str) -> Backend:
             raise UnknownNameError("backend", name, NAMES)
         if importlib.util.find_spec(name) is None:
             raise MissingExtraError(name, name)
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads of PyTorch that wait sleep, and do not spin
         _loaded[name] = importlib.import_module(f"starling.backends.{name}").backend
     return _loaded[name]
 
