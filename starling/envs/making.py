@@ -25,6 +25,7 @@ __all__ = ["ENVPOOL", "WORTH_A_VECTOR", "EnvLike", "constructor_of", "environmen
 EnvLike = str | Callable[..., Any] | VectorEnv[Any, Any, Any]
 
 ENVPOOL = "envpool:"
+FASTER = {"gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv": "starling.envs.cartpole:CartPole"}  # equal forms
 WORTH_A_VECTOR = 8  # environments from which stepping them as arrays is faster than one after the other
 
 
@@ -57,9 +58,6 @@ def make(env: EnvLike, count: int, seed: int, *, tolerance: Tolerance | None = N
     if tolerance is None:
         return GymEnvs(single, count, seed, name)
     return GymEnvs(lambda: Tolerant(single, name, tolerance), count, seed, name)
-
-
-FASTER = {"gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv": "starling.envs.cartpole:CartPole"}
 
 
 def own_vector(name: str, single: gym.Env[Any, Any], count: int, seed: int, **kwargs: Any) -> VectorEnvs | None:

@@ -52,5 +52,5 @@ def limit_threads(assembly: Assembly, backend: str, roles: int = 1) -> None:
     time), and where every processor has a role of its own, because threads that wait for each other spin."""
     algorithm: Algorithm = assembly.root  # type: ignore[assignment]
     small = backend == "numpy" or update_flops(algorithm, assembly) < WORTH_THREADS
-    if small or 1 < roles >= processors():
+    if small or (roles > 1 and roles >= processors()):
         get_backend(backend).prefer_one_thread()
