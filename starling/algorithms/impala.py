@@ -31,6 +31,7 @@ class ImpalaConfig:
     learning_rate: float = 1e-3
     anneal: bool = False  # let the learning rate fall linearly to 0
     adam: bool = True  # else RMSProp, as in the paper
+    rms_decay: float = 0.99  # of RMSProp
     gamma: float = 0.99
     overlap: bool = False  # act with the weights from before the last update, so that acting and learning overlap
     vtrace: bool = True  # False takes every rollout for one of the newest weights
@@ -49,7 +50,7 @@ class ImpalaConfig:
     def __post_init__(self) -> None:
         check_range(self, envs=(1, 65536), rollout=(1, 1e6), gamma=(0, 1), vtrace_lambda=(0, 1), learning_rate=(0, 10))
         check_range(self, clip_rho=(0, 1e6), clip_c=(0, 1e6), clip_pg_rho=(0, 1e6), max_gradient=(0, 1e9))
-        check_range(self, value_weight=(0, 1e6), entropy_weight=(0, 1e6), hidden=(1, 1e6))
+        check_range(self, value_weight=(0, 1e6), entropy_weight=(0, 1e6), rms_decay=(0, 1), hidden=(1, 1e6))
 
 
 def impala_loss(policy: Any, values: Any, batch: Tree, config: ImpalaConfig) -> tuple[Any, Tree]:
@@ -79,8 +80,8 @@ class Impala(ActorCritic):
     def compose(cls, config: ImpalaConfig, obs: Space, action: Space, envs: int, total_steps: int) -> Impala:
         end = 0.0 if config.anneal else config.learning_rate
         rate = Linear(config.learning_rate, end, max(1, total_steps // (envs * config.rollout)))
-        kind = Adam if config.adam else RMSProp
-        optimiser = kind(rate, clip=config.max_gradient, eps=1e-5)
+        clip = config.max_gradient
+        optimiser = Adam(rate, clip=clip, eps=1e-5) if config.adam else RMSProp(rate, clip=clip, decay=config.rms_decay)
         return cls(envs=envs, optimiser=optimiser, **networks_for("impala", config, obs, action))
 
     @property
