@@ -40,6 +40,7 @@ class Program(Protocol):
     directory: Path | None  # where the run is kept
     simulation: Mapping[str, Any]  # settings of ``Weather``
     pin_cpus: bool  # whether processes are kept to a processor each
+    heartbeat: float  # seconds that a process may be without a sign of life; 0: any
 
     @property
     def record(self) -> Path | None:

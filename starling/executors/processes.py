@@ -20,6 +20,7 @@ from starling.core.effects import Report
 from starling.core.errors import RunError, StarlingError
 from starling.executors.base import Program, Results, Start, Watcher
 from starling.executors.board import Board
+from starling.executors.heartbeat import Heartbeat
 from starling.executors.restarts import restarts_all, where_it_was
 from starling.executors.shared import Broadcast, Ring, make_segments, name_of
 from starling.formations import RoleId
@@ -52,6 +53,7 @@ class Child:
         self.process: subprocess.Popen[bytes] | None = None
         self.pipe, self.unread = -1, b""  # the end of its reports that is read here
         self.incarnation = 0
+        self.heartbeat = Heartbeat()
         self.crashes: deque[float] = deque()
         self.again_at: float | None = None  # when to start it again
         self.done = False
@@ -162,12 +164,25 @@ class Supervisor:
         if now >= self._status_at:
             self._status_at = now + STATUS
             self.watcher.status(self.status(now))
+            self._end_the_silent(now)
         for child in self.children.values():
             if child.process is not None and child.process.poll() is not None:
                 self._hear(child)
                 self._gone(child, now)
             elif child.again_at is not None and now >= child.again_at:
                 self._start_again(child)
+
+    def _end_the_silent(self, now: float) -> None:
+        """End processes without a sign of life: those that are lost are started again."""
+        for child in self.children.values():
+            if child.process is None or not self.program.heartbeat:
+                continue
+            beat = float(self.board.arrays["beat"][self.board.line(child.role)])
+            silence = child.heartbeat.silence(child.process.pid, beat, now)
+            if silence > self.program.heartbeat:
+                with self._log(child.role) as log:
+                    log.write(f"{child.role}: no sign of life for {silence:.0f} s; started again\n".encode())
+                child.process.kill()
 
     def status(self, now: float) -> dict[str, Any]:
         """What every role does and every edge holds."""

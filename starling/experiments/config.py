@@ -37,6 +37,7 @@ class RunOptions:
     executor: Literal["auto", "inline", "simulated", "processes"] = "auto"  # what makes them run
     record: bool = False  # write down the order of events of a run on processes, for `starling replay`
     pin_cpus: bool = False  # keep each process to a processor of its own, in turn
+    heartbeat: float = 300.0  # seconds without a sign of life after which a process is started again; 0: never
     actors: int | None = None  # roles that act; workers where they also compute gradients
     learners: int | None = None
     buffers: int | None = None  # shards of the replay table
@@ -63,8 +64,9 @@ class RunOptions:
         for name, least in {"steps": 1, "eval_episodes": 0, "log_every": 1, "checkpoint_every": 1}.items():
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)}; it must be at least {least}.")
-        if self.env_timeout < 0:
-            raise ConfigError(f"env_timeout={self.env_timeout}; it must be 0 (no limit) or above.")
+        for name in ("env_timeout", "heartbeat"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}={getattr(self, name)}; it must be 0 (no limit) or above.")
         if self.seed < 0:
             raise ConfigError(f"seed={self.seed}; it must be 0 or above.")
         if self.keep_checkpoints < 1:
@@ -151,8 +153,9 @@ def check_effects(run: Run) -> None:
         )
     if run.options.env_timeout and run.options.formation == "single":
         raise ConfigError("env_timeout has no effect in single, whose episodes must be replayable; try sync.")
-    if run.options.pin_cpus and run.executor != "processes":
-        raise ConfigError(f"pin_cpus has no effect on the executor {run.executor}; it is for processes.")
+    for name in ("pin_cpus", "heartbeat"):
+        if getattr(run.options, name) != getattr(RunOptions, name) and run.executor != "processes":
+            raise ConfigError(f"{name} has no effect on the executor {run.executor}; it is for processes.")
     if run.options.simulation and run.executor != "simulated":
         raise ConfigError(f"simulation has no effect on the executor {run.executor}; it is for simulated.")
 

@@ -58,7 +58,7 @@ class Program:
         """``env`` is what to make environments from where a name is not enough; ``directory`` the run's."""
         options = run.options
         self.run, self.directory = run, directory
-        self.pin_cpus = options.pin_cpus
+        self.pin_cpus, self.heartbeat = options.pin_cpus, options.heartbeat
         self.simulation: Mapping[str, Any] = {"seed": options.seed, **options.simulation}
         self._training: Training | None = None
         self.env: EnvLike = options.env if env is None else env

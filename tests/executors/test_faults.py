@@ -1,4 +1,4 @@
-"""Five minutes of killed actors, and half a minute of a frozen server: `make faults`."""
+"""Five minutes of killed actors, lost servers, and half a minute of frozen ones: `make faults`."""
 
 from __future__ import annotations
 
@@ -77,3 +77,74 @@ def test_killing_an_actor_every_five_seconds_costs_little_and_loses_nothing(tmp_
     print(f"calm {calm.rate():,.0f} steps/s, struck {rough.rate():,.0f}; back after {max(rough.gaps):.2f} s at most")
     assert max(rough.gaps) <= 3.0
     assert rough.rate() >= 0.8 * calm.rate()
+
+
+class Blow(Watcher):
+    """Does something to a role when it has taken ``after`` steps, and notes how long the run takes to go on."""
+
+    def __init__(self, role, after, lasting=0.0):
+        super().__init__()
+        self.role, self.after, self.lasting = role, after, lasting
+        self.pid, self.struck_at, self.healed_at, self.on_from, self.seconds = 0, 0.0, 0.0, None, None
+
+    def stopping(self, role, steps):
+        now, child = time.monotonic(), self.supervisor.children[self.role]
+        if not self.struck_at:
+            if steps >= self.after:
+                self.pid, self.struck_at = child.process.pid, now
+                os.kill(self.pid, signal.SIGSTOP if self.lasting else signal.SIGKILL)
+            return False
+        if not self.healed_at:
+            if now >= self.struck_at + self.lasting:
+                self.healed_at = now
+                if self.lasting:
+                    os.kill(self.pid, signal.SIGCONT)
+            return False
+        if self.on_from is None and self._is_back(child):
+            self.on_from = steps
+        if self.seconds is None and self.on_from is not None and steps > self.on_from:
+            self.seconds = now - self.healed_at
+        return self.seconds is not None and now >= self.healed_at + 15
+
+    def _is_back(self, child):
+        beat = self.supervisor.board.arrays["beat"][self.supervisor.board.line(child.role)]
+        return child.process is not None and beat > self.healed_at and (self.lasting or child.process.pid != self.pid)
+
+
+SERVERS = [
+    ("impala", "actor_learner", "learner", {"max_lag": 4}),
+    ("dqn", "apex", "buffer", {"buffers": 2}),
+    ("a2c", "sharded_ps", "server", {"servers": 2}),
+    ("impala", "central_inference", "inference", {"max_lag": 4}),
+]
+
+
+def blown(algo, formation, kind, options, lasting, tmp_path):
+    envs = {"envs": 8}
+    program = program_of(algo, formation, tmp_path / "run", 10**9, envs, actors=8, checkpoint_every=1_000, **options)
+    blow = Blow(RoleId(kind, 0), 3_000, lasting)
+    supervisor = blow.supervisor = Supervisor(program, blow, tmp_path, restore=False)
+    try:
+        assert program.weights(supervisor.supervise())
+    finally:
+        supervisor.close()
+    told = [values for _, steps, values in blow.reports if steps >= 0]
+    assert all(values.get("lag_max", 0) <= options.get("max_lag", float("inf")) for values in told)
+    if lasting:  # a learner that goes on from a checkpoint sees what it took since then no more
+        assert told[-1].get("missing_chunks", 0) == told[-1].get("doubled_chunks", 0) == 0
+    print(f"{formation}: {kind} back, and the run going on, after {blow.seconds:.1f} s")
+    return blow
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("algo", "formation", "kind", "options"), SERVERS)
+def test_a_run_recovers_from_the_loss_of_a_server_within_ten_seconds(algo, formation, kind, options, tmp_path):
+    assert blown(algo, formation, kind, options, 0.0, tmp_path).seconds <= 10.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("algo", "formation", "kind", "options"), SERVERS)
+def test_a_server_may_be_frozen_for_half_a_minute(algo, formation, kind, options, tmp_path):
+    blow = blown(algo, formation, kind, options, 30.0, tmp_path)
+    assert blow.seconds <= 10.0
+    assert all(role["restarts"] == 0 for role in blow.statuses[-1]["roles"])

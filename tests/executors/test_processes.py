@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from starling.core.errors import EnvError
+from starling.executors.heartbeat import Heartbeat
 from starling.executors.processes import Supervisor
 from starling.executors.recording import replay
 from starling.formations import RoleId
@@ -137,10 +140,34 @@ def test_a_frozen_role_holds_the_others_up_and_they_go_on_when_it_thaws(tmp_path
     assert all(role["restarts"] == 0 for role in killer.statuses[-1]["roles"])
 
 
-def test_an_actor_of_a_small_network_imports_neither_jax_nor_torch_nor_numba(tmp_path):
-    import subprocess
-    import sys
+def test_a_role_without_a_sign_of_life_is_started_again(tmp_path):
+    program = program_of("dqn", "apex", tmp_path / "run", steps=3_000, heartbeat=2.0)
+    killer = Killer("buffer", 1, signal.SIGSTOP)
+    assert program.weights(supervised(program, killer, tmp_path))
+    restarts = {role["role"]: role["restarts"] for role in killer.statuses[-1]["roles"]}
+    assert restarts == {**dict.fromkeys(restarts, 0), "buffer-0": 1}
+    assert "no sign of life for" in (tmp_path / "run" / "logs" / "buffer-0.log").read_text()
 
+
+def test_work_is_a_sign_of_life_and_sleep_is_none():
+    heart, pid, begun, used = Heartbeat(), os.getpid(), time.monotonic(), time.process_time()
+    assert heart.silence(pid, 0.0, begun) == 0.0
+    while time.process_time() < used + 0.1:
+        pass
+    assert heart.silence(pid, 0.0, begun + 10) == 0.0
+    assert heart.silence(pid, 1.0, begun + 20) == 0.0
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        time.sleep(1)
+        assert heart.silence(sleeper.pid, 0.0, begun + 30) == 0.0
+        assert heart.silence(sleeper.pid, 0.0, begun + 40) == 10.0
+        assert heart.silence(sleeper.pid, 5.0, begun + 50) == 0.0
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_an_actor_of_a_small_network_imports_neither_jax_nor_torch_nor_numba(tmp_path):
     code = """
 import sys
 from starling.experiments.config import resolve
