@@ -174,3 +174,19 @@ def test_a_preset_gives_its_counts_to_its_own_formation_alone():
     other = resolve({"preset": "impala", "formation": "single"})
     assert (other.options.formation, other.options.actors) == ("single", None)
     assert other.algorithm.envs == resolve({"preset": "impala"}).algorithm.envs
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"pin_cpus": True}, "pin_cpus has no effect on the executor inline; it is for processes"),
+        ({"heartbeat": 10.0}, "heartbeat has no effect on the executor inline"),
+        ({"record": True}, "record has no effect on the executor inline"),
+        ({"simulation": {"loss": 0.1}}, "simulation has no effect on the executor inline; it is for simulated"),
+        ({"env_timeout": 1.0}, "env_timeout has no effect in single"),
+        ({"formation": "sync", "heartbeat": -1.0}, r"heartbeat=-1\.0; it must be 0"),
+    ],
+)
+def test_settings_without_effect_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve(settings)
