@@ -111,12 +111,14 @@ def test_an_environment_that_raises_ends_the_run_with_its_own_traceback(tmp_path
 
 @pytest.mark.parametrize(("algo", "formation"), [("impala", "actor_learner"), ("dqn", "apex"), ("a2c", "sharded_ps")])
 def test_a_recorded_run_replays_to_the_same_parameters(algo, formation, tmp_path):
-    program = program_of(algo, formation, tmp_path / "run", steps=4_000, record=True, executor="processes", actors=4)
-    supervisor = Supervisor(program, Watcher(), tmp_path, restore=False)
+    program = program_of(algo, formation, tmp_path / "run", steps=8_000, record=True, executor="processes", actors=4)
+    watcher = Watcher()
+    supervisor = Supervisor(program, watcher, tmp_path, restore=False)
     try:
         results = supervisor.supervise()
     finally:
         supervisor.close()
+    assert max(values.get("updates", 0) for _, _, values in watcher.reports) >= 200
     again = replay(program, Watcher(), program.record)
     assert parameter_hash(program.weights(again)) == parameter_hash(program.weights(results))
 
