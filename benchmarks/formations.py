@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 from environments import PEERS, peer_python
-from runs import train
 from timing import Verdict, finish, interleaved, median
+from trained import train
 
 HERE = Path(__file__).parent
 ACTORS, ENVS, ROLLOUT = 2, 8, 16  # per actor, the same for everyone

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from runs import train
+from trained import train
 
 from starling.records.statistics import interquartile_mean
 

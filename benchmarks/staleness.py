@@ -16,8 +16,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from runs import train
 from timing import median
+from trained import train
 
 QUEUES = (1, 4, 8, 16, 32, 64)  # chunks of an actor that may wait
 NAMES = {True: "V-trace", False: "uncorrected"}
