@@ -101,6 +101,7 @@ class Driver:
         if isinstance(effect, Sleep):
             self._wait_for(effect, time.monotonic() + effect.seconds)
             return None
+        self._check_open()  # at each: beside a learner that is done nobody ever waits
         result, woken = self.edges.attempt(effect)
         self._wake(woken)
         if result is WAIT:

@@ -6,12 +6,14 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
 
 from tests.executors.test_processes import alive
-from tests.experiments.commands import finish, launch, summary
+from tests.experiments.commands import ROOT, finish, launch, summary
 
 
 @pytest.fixture
@@ -31,6 +33,37 @@ def running(tmp_path):
         for pid in (role["pid"] for role in read_status(run)["roles"]):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)  # a frozen one cannot go by itself
+
+
+ABANDONED = """
+import os, signal, sys, tempfile
+from pathlib import Path
+from starling.executors.processes import Supervisor
+from tests.executors.programs import Watcher, program_of
+
+scratch = Path(tempfile.mkdtemp())
+supervisor = Supervisor(program_of("impala", sys.argv[1], scratch, backend="torch"), Watcher(), scratch, False)
+supervisor.supervise()
+print(*(child.process.pid for child in supervisor.children.values() if child.process is not None), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("formation", ["actor_learner", "sync", "central_inference"])
+def test_roles_go_when_their_supervisor_dies_although_the_learner_is_done(formation):
+    """Nobody waits for anything then: an actor's messages to a learner that is done go nowhere, at once."""
+    command = [sys.executable, "-c", ABANDONED, formation]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert said.returncode == -signal.SIGKILL, said.stderr
+    left = [int(pid) for pid in said.stdout.split()]
+    assert left
+    until = time.monotonic() + 20
+    while left and time.monotonic() < until:
+        time.sleep(0.1)
+        left = [pid for pid in left if alive(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
 
 
 def read_status(run):
