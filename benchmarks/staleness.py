@@ -19,7 +19,7 @@ from rich.table import Table
 from timing import median
 from trained import train
 
-QUEUES = (1, 2, 4, 8, 16, 32)  # chunks of an actor that may wait
+QUEUES = (1, 2, 4, 8)  # chunks of an actor that may wait
 NAMES = {True: "V-trace", False: "uncorrected"}
 
 
