@@ -8,7 +8,7 @@
 # make bench     speed against other libraries, each in an environment of its own
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: train test setup lint types layers unit slow simulate faults learn pong bench clean
 .DELETE_ON_ERROR:

@@ -119,7 +119,7 @@ class Supervisor:
                 pass_fds=inherited,
                 stdin=subprocess.DEVNULL,
                 stderr=log,
-                start_new_session=True,
+                process_group=0,  # an interruption from the keyboard is for the supervisor alone
             )
         os.close(read)
         os.close(reported)

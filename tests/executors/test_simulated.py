@@ -21,7 +21,7 @@ class Counting:
     directory = None
     simulation: ClassVar[dict] = {}
 
-    def __init__(self, actors=4, wanted=60, queue=2):
+    def __init__(self, actors=4, wanted=60, queue=2, publish_every=1):
         self.formation = Formation(
             "counting",
             (Roles("learner", 1), Roles("actor", actors)),
@@ -31,7 +31,7 @@ class Counting:
             ),
             ends="learner",
         )
-        self.wanted, self.seen = wanted, []
+        self.wanted, self.publish_every, self.seen = wanted, publish_every, []
 
     def role(self, role, start):
         return self._learner() if role.kind == "learner" else self._actor(role.index, start.sent)
@@ -46,7 +46,8 @@ class Counting:
         yield Publish("weights", 0, 0)
         while len(self.seen) < self.wanted:
             self.seen.append((yield Take(("experience",))).item)
-            yield Publish("weights", 0, len(self.seen))
+            if len(self.seen) % self.publish_every == 0:
+                yield Publish("weights", 0, len(self.seen))
         return len(self.seen)
 
 
@@ -83,7 +84,7 @@ def test_the_same_seed_gives_the_same_events_and_another_one_others():
 
 
 def test_a_thousand_actors_fit_into_one_process():
-    program = Counting(actors=1000, wanted=1500)
+    program = Counting(actors=1000, wanted=1500, publish_every=10)
     simulation = Simulation(program, Watcher(), Weather(seed=0))
     simulation.run()
     assert len({who for who, _ in program.seen}) == 1000
@@ -104,7 +105,7 @@ SURVIVORS = {
 )
 def test_a_run_survives_the_loss_of_any_role(algo, formation, mortal):
     rough = {"seed": 1, "crashes": 0.3, "loss": 0.1, "mortal": (mortal,), "restart": 0.5}
-    program = program_of(algo, formation, steps=600, checkpoint_every=100, simulation=rough)
+    program = program_of(algo, formation, steps=600, checkpoint_every=100, backend="torch", simulation=rough)
     simulation = Simulation(program, Watcher(), Weather.of(program.simulation))
     assert simulation.run()
     assert simulation.crashes > 0
