@@ -1,6 +1,6 @@
 """How long does Pong take on this machine? The preset ``appo-pong`` until its last 100 games end with 17 or more.
 
-    python benchmarks/pong.py [--seed 0] [--out runs/pong]
+    python benchmarks/pong.py [--seed 0] [--out DIR]
 
 Prints throughput, the time to the goal and the greedy return; the run directory keeps the curve. The published
 yardstick (4 actors, 1 buffer, 1 learner, 42×42×4 observations) took 1,940 seconds. Exits with 1 where it took longer.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
 from timing import Verdict, finish
@@ -21,7 +22,7 @@ GOAL, SECONDS = 17.0, 1940.0
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("runs/pong"))
+    parser.add_argument("--out", type=Path, default=Path(time.strftime("runs/pong-%Y%m%d-%H%M%S")))
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     print(f"training appo-pong, up to half an hour; watch it with: starling doctor {arguments.out}", flush=True)

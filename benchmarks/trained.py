@@ -36,6 +36,7 @@ def train(settings: Mapping[str, Any], out: Path | None = None) -> Trained:
     if out is None:
         with tempfile.TemporaryDirectory() as directory:
             return train(settings, Path(directory) / "run")
+    out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
         json.dump(dict(settings), config)  # which is YAML, too
         config.flush()
