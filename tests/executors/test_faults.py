@@ -129,7 +129,8 @@ def blown(algo, formation, kind, options, lasting, tmp_path):
     finally:
         supervisor.close()
     told = [values for _, steps, values in blow.reports if steps >= 0]
-    assert all(values.get("lag_max", 0) <= options.get("max_lag", float("inf")) for values in told)
+    if "max_lag" in options:
+        assert max(values["lag_max"] for values in told if "lag_max" in values) <= options["max_lag"]
     if lasting:  # a learner that goes on from a checkpoint sees what it took since then no more
         assert told[-1].get("missing_chunks", 0) == told[-1].get("doubled_chunks", 0) == 0
     print(f"{formation}: {kind} back, and the run going on, after {blow.seconds:.1f} s")
