@@ -55,7 +55,7 @@ def advise(args: list[str]) -> int:
     print(f"\n{'timed':<32}{'on':<8}{'rows':>5}{'a call':>12}{'env steps/s':>14}", file=out)
     timings = time_parts(run, arguments.seconds, lambda timed: print(_row(timed), file=out, flush=True))
     advice = recommend(timings, _misfits(run))
-    command = advice.command(options.algo, options.env, _also(arguments.config, run, advice.option.formation))
+    command = advice.command(options.algo, options.env, _also(arguments, advice.option.formation))
     if arguments.json:
         told = {"timed": [asdict(timed) for timed in timings.parts], **asdict(advice)}
         print(json.dumps({**told, "command": command}, indent=2))
@@ -73,11 +73,15 @@ def _misfits(run: Run) -> dict[str, str | None]:
     return {name: misfit(name, traits) for name in FORMATIONS}
 
 
-def _also(config: str | None, run: Run, formation: str) -> str:
-    """What else the command line needs: the file of settings, and an end to counts that the formation does not take."""
-    given = [each.name for each in fields(Counts) if getattr(run.options, each.name) is not None]
-    unset = [name for name in given if name not in FORMATIONS[formation].defaults]
-    return (f" --config {config}" if config else "") + "".join(f" --{name.replace('_', '-')} None" for name in unset)
+def _also(arguments: AdviseArguments, formation: str) -> str:
+    """What else the command line needs: the file of settings, and an end to its counts that the formation ignores."""
+    if arguments.config is None:
+        return ""
+    given = {"algo": arguments.algo, "env": arguments.env, "formation": formation}
+    options = resolve(given, config=arguments.config).options
+    counts = [each.name for each in fields(Counts) if getattr(options, each.name) is not None]
+    unset = [name for name in counts if name not in FORMATIONS[formation].defaults]
+    return f" --config {arguments.config}" + "".join(f" --{name.replace('_', '-')} None" for name in unset)
 
 
 def _row(timed: Timed) -> str:

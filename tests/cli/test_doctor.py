@@ -11,7 +11,6 @@ import time
 
 import pytest
 
-from starling.experiments.config import resolve
 from starling.formations import form
 from starling.records.lock import RunLock
 from tests.experiments.commands import TOYS, finish, launch
@@ -184,10 +183,13 @@ def test_advise_times_the_parts_and_recommends_a_command(starling, tmp_path):
     assert "actor_learner" not in {option["formation"] for option in found["options"]}, "a2c may not lag"
 
 
-def test_counts_of_a_preset_that_do_not_suit_the_recommended_formation_are_unset():
-    from starling.cli.advise import _also
+def test_counts_in_a_file_that_the_recommended_formation_ignores_are_unset(tmp_path):
+    from starling.cli.advise import AdviseArguments, _also
 
-    run = resolve({"algo": "dqn", "env": "CartPole-v1", "preset": "apex-dqn"})
-    assert run.options.buffers == 1
-    assert _also(None, run, "sync") == " --buffers None --samples-per-insert None"
-    assert _also("my.yaml", run, "apex") == " --config my.yaml"
+    plain = AdviseArguments(algo="impala", env="CartPole-v1")
+    assert _also(plain, "single") == "", "a preset's counts are for its own formation alone"
+    file = tmp_path / "my.yaml"
+    file.write_text("preset: apex-dqn\nbuffers: 2\n")
+    given = AdviseArguments(algo="dqn", env="CartPole-v1", config=str(file))
+    assert _also(given, "sync") == f" --config {file} --buffers None"
+    assert _also(given, "apex") == f" --config {file}"
