@@ -110,11 +110,17 @@ def report(result: Result, preset: str | None = None) -> None:
             f"  greedy return {summary['final_return']:.1f} ± {summary['final_return_std']:.1f} "
             f"over {summary['eval_episodes']} episodes"
         )
+    several = summary["formation"] != "single"
     learns = f"  {summary['backend']} learned, {summary['act_backend']} acted"
+    learns += f", {summary['formation']} on {summary['executor']}" if several else ""
     print(learns + (f", settings of preset {preset}" if preset else ""))
     print(f"  run:        {run}")
     print(f"  curve:      {run / 'curve.png'}")
     print("next:")
     print(f"  starling eval {run} --episodes 20")
+    if several:
+        print(f"  starling doctor {run}")
+    if (run / "record").exists():
+        print(f"  starling replay {run}")
     print(f"  starling graph --algo {summary['algorithm']} --env {summary['env']} --svg graph.svg")
     print("  starling list")

@@ -1,4 +1,4 @@
-"""``starling formation`` and ``starling list --formations``."""
+"""Commands for formations: draw one, list what fits, and replay a recorded run."""
 
 from __future__ import annotations
 
@@ -79,3 +79,31 @@ def test_settings_that_make_a_formation_what_it_is_are_not_offered(starling):
     assert found["formations"]["sync"]["settings"] == {"actors": 2, "evaluators": 0}
     assert found["formations"]["actor_learner"]["settings"]["max_lag"] is None
     assert found["compatibility"] == compatibility()
+
+
+def test_a_recorded_run_is_replayed_and_compared(starling, tmp_path):
+    run = tmp_path / "run"
+    tiny = ["--impala.hidden", "4", "--impala.envs", "2", "--impala.rollout", "8", "--eval-episodes", "1", "--quiet"]
+    args = ["--algo", "impala", "--preset", "none", "--formation", "actor_learner", "--steps", "400", *tiny]
+    said = starling("train", *args, "--backend", "torch", "--record", "--out", run)
+    assert said.code == 0
+    assert "actor_learner on processes" in said.out
+    for command in ("doctor", "replay"):
+        assert f"starling {command} {run}" in said.out
+    said = starling("replay", run, "--quiet")
+    assert said.code == 0
+    assert "the same, bit for bit" in said.out
+
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps({**summary, "parameter_hash": "0" * 64}))
+    said = starling("replay", run, "--quiet")
+    assert said.code == 1
+    assert "they differ" in said.out
+
+    choices = run / "record" / "learner-0.0"
+    choices.write_bytes(choices.read_bytes()[:32])
+    assert starling("replay", run, "--quiet").code == 1
+    choices.unlink()
+    said = starling("replay", run, "--quiet")
+    assert said.code == 1
+    assert "has no record of learner-0" in said.err
