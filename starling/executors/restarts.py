@@ -29,8 +29,7 @@ class Lane(Protocol):
 
 def restarts_all(formation: Formation, role: RoleId) -> bool:
     """Whether the loss of a role takes all others back to the last checkpoint with it."""
-    joined = any(edge.kind == "collective" and edge.source == role.kind for edge in formation.edges)
-    return formation.lockstep or joined
+    return formation.lockstep or formation.joined(role.kind)
 
 
 def where_it_was(

@@ -86,7 +86,7 @@ class Actor:
         self.thawed_at = 0.0
         self.first_at: float | None = None  # when a TakeMany had its first message
         self.result: Tree = None
-        self.state: Tree = None  # its last checkpoint
+        self.saved: dict[int, Tree] = {}  # its last two checkpoints, by their steps
         self.turn = 0
 
 
@@ -194,12 +194,20 @@ class Simulation:
             actor.code = None
 
     def _start_again(self, actor: Actor) -> None:
-        start = where_it_was(self.formation, actor.role, actor.life, self._wire, actor.state)
+        start = where_it_was(self.formation, actor.role, actor.life, self._wire, self._last_state(actor))
         self._start(actor.role, start)
 
     def _start_all(self) -> None:
         for role, actor in self.roles.items():
-            self._start(role, Start(actor.life, restore=True, state=actor.state))
+            self._start(role, Start(actor.life, restore=True, state=self._last_state(actor)))
+
+    def _last_state(self, actor: Actor) -> Tree:
+        """The state of its last checkpoint, or of the last that all have with which it is joined."""
+        alike = [other for role, other in self.roles.items() if role.kind == actor.role.kind]
+        together = alike if self.formation.joined(actor.role.kind) else [actor]
+        last = max(set.intersection(*(set(each.saved) for each in together)), default=-1)
+        actor.saved = {step: state for step, state in actor.saved.items() if step <= last}
+        return actor.saved.get(last)
 
     def _freeze(self, actor: Actor) -> None:
         self.freezes += 1
@@ -231,7 +239,8 @@ class Simulation:
             self._note(actor.role, type(effect).__name__)
             if isinstance(effect, Checkpoint):
                 state = effect.state()
-                actor.state = state
+                saved = {**actor.saved, effect.steps: state}
+                actor.saved = {step: saved[step] for step in sorted(saved)[-2:]}
                 effect = Checkpoint(effect.steps, lambda: state)
             self._resume(actor, outward(actor.role, effect, self.watcher))
         elif isinstance(effect, Sleep):

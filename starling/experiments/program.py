@@ -261,12 +261,20 @@ class Program:
         return self.directory / "record" if self.run.options.record and self.directory is not None else None
 
     def checkpoints(self, role: RoleId) -> Checkpoints:
-        """Where the role's checkpoints lie: the first learner's or server's where a run's always lie."""
+        """The role's checkpoints; of roles that are joined, those that all of them have."""
+        keep, beside = self.run.options.keep_checkpoints, []
+        if self.formation.joined(role.kind):
+            others = [other for other in self.formation if other.kind == role.kind and other != role]
+            beside = [self._checkpoints_lie(other) for other in others]
+            keep = max(2, keep)  # while one saves its newest, another has only the one before
+        return Checkpoints(self._checkpoints_lie(role), keep, beside)
+
+    def _checkpoints_lie(self, role: RoleId) -> Path:
+        """Those of the first learner or server lie where a run's always do."""
         if self.directory is None:
             raise ConfigError(f"{role} has nowhere to keep checkpoints: the run has no directory.")
         first = role == RoleId(self.formation.ends, 0)
-        where = self.directory / "checkpoints" if first else self.directory / "roles" / str(role)
-        return Checkpoints(where, self.run.options.keep_checkpoints)
+        return self.directory / "checkpoints" if first else self.directory / "roles" / str(role)
 
     def save(self, role: RoleId, checkpoint: Checkpoint, seconds: float) -> None:
         """Write a role's checkpoint."""
@@ -301,7 +309,9 @@ class Program:
         if not start.restore or self.directory is None:
             return None
         checkpoints = self.checkpoints(role)
-        return checkpoints.load()[0] if checkpoints.latest() is not None else None
+        step = checkpoints.latest()
+        checkpoints.rewind(-1 if step is None else step)
+        return None if step is None else checkpoints.load(step)[0]
 
     def close(self) -> None:
         """Free what the program itself holds."""

@@ -80,7 +80,7 @@ def resume(
             settings["quiet"] = True
         program = Program(resolve(settings), env, run_dir.path)
         try:
-            checkpoints = run_dir.checkpoints(program.run.options.keep_checkpoints)
+            checkpoints = program.checkpoints(RoleId(program.formation.ends, 0))
             state, meta = checkpoints.load()
             notes = tuple(f"passed over a newer checkpoint: {reason}" for reason in checkpoints.skipped)
             with _expecting_a_state(run_dir):

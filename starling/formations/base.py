@@ -70,6 +70,10 @@ class Formation:
         """How many roles of this kind there are."""
         return self._counts.get(kind, 0)
 
+    def joined(self, kind: str) -> bool:
+        """Whether the roles of this kind take every step together."""
+        return any(edge.kind == "collective" and edge.source == kind for edge in self.edges)
+
     @cached_property
     def _counts(self) -> dict[str, int]:
         return {roles.kind: roles.count for roles in self.roles}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,17 @@ class Checkpoints:
         checkpoints.save(step, tree)
         tree, meta = checkpoints.load()         # the newest that is whole; meta["step"] says which
 
+    ``beside`` are the directories of others that go on together with this one: found is only what all of them have.
     ``skipped`` says in words which newer ones the last ``latest`` or ``load`` passed over, and why. Reading changes
     nothing on disk, so a run may be looked at while it trains; only its one writer may save or rewind.
     """
 
-    def __init__(self, directory: Path, keep: int = 3) -> None:
+    def __init__(self, directory: Path, keep: int = 3, beside: Sequence[Path] = ()) -> None:
         if keep < 1:
             raise CheckpointError(f"keep={keep} would keep no checkpoint at all; choose at least 1.")
         self.directory = Path(directory)
         self.keep = keep
+        self._beside = [Checkpoints(other, keep) for other in beside]
         self.skipped: list[str] = []
 
     def path(self, step: int) -> Path:
@@ -60,9 +63,10 @@ class Checkpoints:
     def latest(self) -> int | None:
         """The newest step whose checkpoint is whole, or None."""
         self.skipped = []
-        for step in reversed(self.steps()):
+        for step in reversed(self._common()):
             try:
-                checkpoint.verify(self.path(step))
+                for each in (self, *self._beside):
+                    checkpoint.verify(each.path(step))
             except CheckpointError as reason:
                 self.skipped.append(str(reason))
             else:
@@ -78,12 +82,16 @@ class Checkpoints:
                 listed = ", ".join(map(str, known)) or "none"
                 raise CheckpointError(f"{self.directory} has no checkpoint of step {step}; there are: {listed}.")
             return checkpoint.load(self.path(step))
-        for candidate in reversed(known):
+        for candidate in reversed(self._common()):
             try:
+                for other in self._beside:
+                    checkpoint.verify(other.path(candidate))
                 return checkpoint.load(self.path(candidate))
             except CheckpointError as reason:
                 self.skipped.append(str(reason))
-        why = " ".join(self.skipped) or "It is empty; the run was interrupted before its first checkpoint."
+        missing = [str(other.directory) for other in self._beside if not set(known) & set(other.steps())]
+        alone = f"It has those of steps {known}, of which {', '.join(missing)} has none." if known and missing else ""
+        why = " ".join(self.skipped) or alone or "It is empty; the run was interrupted before its first checkpoint."
         raise CheckpointError(f"{self.directory} has no checkpoint that can be loaded. {why}")
 
     def rewind(self, step: int) -> None:
@@ -92,6 +100,11 @@ class Checkpoints:
         for later in self.steps():
             if later > step:
                 self._forget(later)
+
+    def _common(self) -> list[int]:
+        """The steps that this one and all beside it have a checkpoint of."""
+        others = [other.steps() for other in self._beside]
+        return [step for step in self.steps() if all(step in steps for steps in others)]
 
     def _forget(self, step: int) -> None:
         """Remove a checkpoint; under a hidden name first, so that a crash leaves no half of it to stumble over."""

@@ -28,7 +28,6 @@ import yaml
 from starling.core.errors import ConfigError, RunDirError, UnknownNameError
 from starling.core.trees import Tree
 from starling.records import checkpoint
-from starling.records.checkpoints import Checkpoints
 from starling.records.files import WRITING, explain, read_bytes, write_atomic
 from starling.records.lock import RunLock
 from starling.records.manifest import FORMAT, VERSION, describe_run
@@ -153,10 +152,6 @@ class RunDir:
     def read_summary(self) -> dict[str, Any]:
         """The last summary; empty if none was written yet."""
         return self._read_json("summary.json") if (self.path / "summary.json").exists() else {}
-
-    def checkpoints(self, keep: int = 3) -> Checkpoints:
-        """The run's checkpoints."""
-        return Checkpoints(self.path / "checkpoints", keep)
 
     def save_policy(self, tree: Tree, meta: dict[str, Any] | None = None) -> Path:
         """Save the final policy."""

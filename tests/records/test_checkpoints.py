@@ -129,3 +129,23 @@ def test_keeping_none_is_refused(tmp_path, keep):
 def test_a_negative_step_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="step=-1 is negative"):
         Checkpoints(tmp_path).save(-1, {})
+
+
+def test_of_those_that_go_on_together_the_newest_whole_step_that_all_have_is_found(tmp_path):
+    ahead, behind = saved(tmp_path / "a", 10, 20, 30, 40), saved(tmp_path / "b", 10, 20, 30)
+    together = Checkpoints(ahead.directory, beside=[behind.directory])
+    assert together.latest() == 30
+    assert together.load()[1] == {"step": 30}
+    tear(behind, 30)
+    assert together.latest() == 20
+    assert "step-000000000030" in together.skipped[0]
+    assert together.load()[1] == {"step": 20}
+    assert ahead.latest() == 40, "alone it finds its own"
+
+
+def test_those_that_have_no_step_in_common_are_told_apart_from_none(tmp_path):
+    saved(tmp_path / "a", 10)
+    together = Checkpoints(tmp_path / "a", beside=[tmp_path / "b"])
+    assert together.latest() is None
+    with pytest.raises(CheckpointError, match=r"those of steps \[10\], of which .*b has none"):
+        together.load()
