@@ -71,6 +71,7 @@ def supervised(program, watcher, tmp_path):
         ("impala", "central_inference", "inference", 2),
         ("a2c", "sharded_ps", "server", 1),
         ("a2c", "sync", "actor", 1),
+        ("a2c", "allreduce", "learner", 2),
     ],
 )
 def test_a_killed_role_comes_back_and_the_run_ends_well(algo, formation, kind, times, tmp_path):
@@ -84,6 +85,8 @@ def test_a_killed_role_comes_back_and_the_run_ends_well(algo, formation, kind, t
     last = [values for _, steps, values in killer.reports if steps >= 6_000][-1]
     if kind == "actor":
         assert (last["missing_chunks"], last["doubled_chunks"]) == (0, 0)
+    if program.formation.joined(kind):
+        assert len({parameter_hash(weights) for weights in results.values()}) == 1
     assert not [pid for pid in killer.pids if alive(pid)]
 
 
