@@ -73,7 +73,7 @@ def finish(title: str, verdicts: Sequence[Verdict], as_json: bool) -> int:
 
 
 def _cells(verdict: Verdict, compared: bool) -> list[str]:
-    sign, times = ("≥" if verdict.at_least else "≤"), ("×" if compared else "")
+    sign, times = ("≥" if verdict.at_least else "≤"), ("" if verdict.other is None else "×")
     return [
         verdict.what,
         _number(verdict.ours),

@@ -42,7 +42,8 @@ class PPOConfig:
     epochs: int = 10  # passes over a batch
     minibatch: int = 256  # steps
     learning_rate: float = 3e-4
-    anneal: bool = False  # let learning rate and clip range fall linearly to 0
+    anneal: bool = False  # let the learning rate fall linearly to 0
+    anneal_clip: bool = False  # the clip range too; not where rollouts are old, whose ratios it would soon shut out
     gamma: float = 0.99
     gae_lambda: float = 0.95
     clip: float = 0.2  # of the probability ratio
@@ -106,12 +107,11 @@ class PPO(ActorCritic):
     def compose(cls, config: PPOConfig, obs: Space, action: Space, envs: int, total_steps: int) -> PPO:
         batches = max(1, total_steps // (envs * config.rollout))
         steps = batches * config.epochs * (envs * config.rollout // config.minibatch)
-        end = 0.0 if config.anneal else 1.0
-        rate = Linear(config.learning_rate, end * config.learning_rate, steps)
+        rate = Linear(config.learning_rate, 0.0 if config.anneal else config.learning_rate, steps)
         return cls(
             envs=envs,
             optimiser=Adam(rate, clip=config.max_gradient, eps=1e-5),
-            clip=Linear(config.clip, end * config.clip, steps),
+            clip=Linear(config.clip, 0.0 if config.anneal_clip else config.clip, steps),
             **networks_for("ppo", config, obs, action),
         )
 
