@@ -11,20 +11,19 @@ from starling.experiments.config import resolve
 from starling.experiments.training import Training
 
 # Everything that costs time is as in sb3.py. DQN is not double, because Stable-Baselines3's is not, and explores at
-# a constant rate, because there a random action costs no pass through the network. DQN and SAC overlap acting and
-# learning: they act with the weights of the update before the last, at the same ratio of updates to steps.
+# a constant rate, because there a random action costs no pass through the network. All but the strict PPO overlap
+# acting and learning: they act with the weights of the update before the last, at the same ratio of updates to steps.
+PPO: dict[str, Any] = {
+    "envs": 8,
+    "rollout": 256,
+    "epochs": 10,
+    "minibatch": 256,
+    "hidden": (64, 64),
+    "activation": "tanh",
+}
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
-    "ppo": (
-        "CartPole-v1",
-        {
-            "envs": 8,
-            "rollout": 256,
-            "epochs": 10,
-            "minibatch": 256,
-            "hidden": (64, 64),
-            "activation": "tanh",
-        },
-    ),
+    "ppo": ("CartPole-v1", {**PPO, "overlap": True}),
+    "ppo-strict": ("CartPole-v1", PPO),
     "dqn": (
         "CartPole-v1",
         {
@@ -59,8 +58,8 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def main() -> None:
-    algo = sys.argv[1]
-    env, settings = SETTINGS[algo]
+    env, settings = SETTINGS[sys.argv[1]]
+    algo = sys.argv[1].removesuffix("-strict")
     training = Training(resolve({"algo": algo, "env": env, "preset": "none", algo: settings}))
 
     def train(steps: int) -> int:
