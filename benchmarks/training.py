@@ -34,7 +34,7 @@ class Contest:
 
 CONTESTS = {
     "ppo": Contest("PPO CartPole, 8 envs × 256, 64×64, 10 epochs of 256", 4 * 2048, 2048, 8.0),
-    "ppo-strict": Contest("the same, without overlap", 4 * 2048, 2048, 0.0),
+    "ppo-strict": Contest("the same, without overlap", 4 * 2048, 2048, 8.0),
     "dqn": Contest("DQN CartPole, 256×256, an update of 64 every 4 steps", 2_000, 4, 4.0),
     "sac": Contest("SAC Pendulum, 256×256, an update of 256 every step", 500, 1, 2.5),
 }
