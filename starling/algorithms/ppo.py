@@ -43,7 +43,7 @@ class PPOConfig:
     minibatch: int = 256  # steps
     learning_rate: float = 3e-4
     anneal: bool = False  # let the learning rate fall linearly to 0
-    anneal_clip: bool = False  # the clip range too; not where rollouts are old, whose ratios it would soon shut out
+    anneal_clip: bool = False  # let the clip range fall linearly to 0
     gamma: float = 0.99
     gae_lambda: float = 0.95
     clip: float = 0.2  # of the probability ratio

@@ -21,7 +21,7 @@ from starling.core.trees import Tree, map_leaves
 __all__ = ["JaxBackend", "backend"]
 
 # Where results take over the memory of arguments, XLA looks closely whether an argument must be copied first: an update
-# of SAC copies 5 arrays in place of 28, which is 3 to 5 % of its time.
+# of SAC copies 5 arrays in place of 28, which is about 3 % of its time.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
 
 

@@ -265,11 +265,11 @@ class Program:
         keep, beside = self.run.options.keep_checkpoints, []
         if self.formation.joined(role.kind):
             others = [other for other in self.formation if other.kind == role.kind and other != role]
-            beside = [self._checkpoints_lie(other) for other in others]
+            beside = [self._checkpoint_directory(other) for other in others]
             keep = max(2, keep)  # while one saves its newest, another has only the one before
-        return Checkpoints(self._checkpoints_lie(role), keep, beside)
+        return Checkpoints(self._checkpoint_directory(role), keep, beside)
 
-    def _checkpoints_lie(self, role: RoleId) -> Path:
+    def _checkpoint_directory(self, role: RoleId) -> Path:
         """Those of the first learner or server lie where a run's always do."""
         if self.directory is None:
             raise ConfigError(f"{role} has nowhere to keep checkpoints: the run has no directory.")
