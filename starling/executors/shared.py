@@ -22,7 +22,8 @@ from starling.formations import Edge, Formation, RoleId
 
 __all__ = ["Broadcast", "Collective", "Ring", "SharedEdges", "make_segments", "name_of"]
 
-HEAD, TAKEN, RELEASED = 0, 1, 2  # of a ring: items put, items taken, slots given back
+HEAD, TAKEN = 0, 1  # of a ring: items put, items taken
+ORDER = "/order"  # of a ring: which slot each item is in
 NUMBER, WRITING = 0, 1  # of a broadcast: values published, and the one being written
 VERSIONS = 2  # of a broadcast: the versions of its two slots
 _lock = threading.Lock()
@@ -43,7 +44,7 @@ class _Slots:
 
     def __init__(self, blank: Tree, slots: int, descriptor: int | None) -> None:
         self.blank, self.slots = blank, slots
-        self.segment = Segment(_fields(blank, slots), descriptor)
+        self.segment = Segment([*_fields(blank, slots), (ORDER, (slots,), "<i8")], descriptor)
         self._arrays = [self.segment.arrays[path] for path, _ in items(blank)]
         self._paths = [path for path, _ in items(blank)]
 
@@ -62,21 +63,28 @@ class _Slots:
 
 
 class Ring:
-    """A queue between one writer and one reader, of ``depth`` items, of which ``loans`` may still be read from."""
+    """A queue between one writer and one reader, of ``depth`` items; the last ``loans`` taken may still be read.
+
+    An item goes into the first slot that is free: where the reader keeps up, the same few are used again and again, and
+    stay in the processor's cache.
+    """
 
     def __init__(self, name: str, blank: Tree, depth: int, loans: int, descriptor: int | None = None) -> None:
         self.name, self.depth, self.loans = name, depth, loans
         self._slots = _Slots(blank, depth + loans, descriptor)
         self.segment, self._count = self._slots.segment, depth + loans
-        self._counters = self.segment.counters
+        self._counters, self._order = self.segment.counters, self.segment.arrays[ORDER]
 
     def put(self, item: Tree) -> bool:
         """False where the ring is full."""
-        counters = self._counters
-        head = int(counters[HEAD])
-        if head - counters[TAKEN] >= self.depth or head - counters[RELEASED] >= self._count:
+        counters, count = self._counters, self._count
+        head, taken = int(counters[HEAD]), int(counters[TAKEN])
+        if head - taken >= self.depth:
             return False
-        self._slots.write(head % self._count, item, self.name)
+        used = {int(self._order[number % count]) for number in range(max(0, taken - self.loans), head)}
+        slot = next(slot for slot in range(count) if slot not in used)
+        self._slots.write(slot, item, self.name)
+        self._order[head % count] = slot
         fence()
         counters[HEAD] = head + 1
         fence()
@@ -86,13 +94,11 @@ class Ring:
         return bool(self._counters[HEAD] > self._counters[TAKEN])
 
     def take(self, borrow: bool) -> Tree:
-        counters = self._counters
-        taken = int(counters[TAKEN])
+        taken = int(self._counters[TAKEN])
         fence()
-        item = self._slots.read(taken % self._count, borrow)
+        item = self._slots.read(int(self._order[taken % self._count]), borrow)
         fence()
-        counters[TAKEN] = taken + 1
-        counters[RELEASED] = max(int(counters[RELEASED]), taken + 1 - (self.loans if borrow else 0))
+        self._counters[TAKEN] = taken + 1
         fence()
         return item
 
@@ -105,9 +111,8 @@ class Ring:
         return int(self._counters[TAKEN])
 
     def rewind(self, items_back: int) -> None:
-        """Offer the last taken items again; only for a reader that begins anew."""
+        """Offer the last taken items again, at most ``loans``; only for a reader that begins anew."""
         self._counters[TAKEN] -= items_back
-        self._counters[RELEASED] = min(self._counters[RELEASED], self._counters[TAKEN])
 
     def reset(self) -> None:
         self._counters[:] = 0
