@@ -1,6 +1,6 @@
 """What does V-trace do for old experience? IMPALA with and without it, over how far actors run ahead.
 
-    python benchmarks/staleness.py [--seeds 3] [--first 0] [--steps 200000] [--picture FILE]
+    python benchmarks/staleness.py [--seeds 8] [--first 0] [--steps 200000] [--picture FILE]
 
 Runs are simulated: the learner is slow, and each actor may have so many chunks under way that what it learns from is
 as old as asked. Prints a table, draws the picture, and exits with 1 unless V-trace keeps nine tenths of its return at
@@ -62,7 +62,7 @@ def draw(found: dict[tuple[int, bool], list[tuple[float, float]]], file: Path) -
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--first", type=int, default=0, help="the first of the seeds")
     parser.add_argument("--steps", type=int, default=200_000)
     parser.add_argument("--picture", type=Path, default=Path("staleness.png"))
