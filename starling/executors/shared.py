@@ -42,9 +42,9 @@ def _fields(blank: Tree, slots: int) -> list[Field]:
 class _Slots:
     """Messages of one layout in a segment."""
 
-    def __init__(self, blank: Tree, slots: int, descriptor: int | None) -> None:
+    def __init__(self, blank: Tree, slots: int, descriptor: int | None, *beside: Field) -> None:
         self.blank, self.slots = blank, slots
-        self.segment = Segment([*_fields(blank, slots), (ORDER, (slots,), "<i8")], descriptor)
+        self.segment = Segment([*_fields(blank, slots), *beside], descriptor)
         self._arrays = [self.segment.arrays[path] for path, _ in items(blank)]
         self._paths = [path for path, _ in items(blank)]
 
@@ -71,8 +71,9 @@ class Ring:
 
     def __init__(self, name: str, blank: Tree, depth: int, loans: int, descriptor: int | None = None) -> None:
         self.name, self.depth, self.loans = name, depth, loans
-        self._slots = _Slots(blank, depth + loans, descriptor)
-        self.segment, self._count = self._slots.segment, depth + loans
+        self._count = depth + loans
+        self._slots = _Slots(blank, self._count, descriptor, (ORDER, (self._count,), "<i8"))
+        self.segment = self._slots.segment
         self._counters, self._order = self.segment.counters, self.segment.arrays[ORDER]
 
     def put(self, item: Tree) -> bool:
