@@ -16,6 +16,7 @@ from starling.backends.extras import make_ops, same_padding
 from starling.backends.numpy import cond, loop_scan
 from starling.backends.straight import Straightener, line
 from starling.backends.tape import carried, record_all
+from starling.core.machine import keep_freed_memory
 from starling.core.trees import Tree, leaves, map_leaves, refilled
 
 __all__ = ["TorchBackend", "backend"]
@@ -245,6 +246,7 @@ class TorchBackend(Backend):
         return torch.device("cpu") if name.startswith("cpu") else torch.device(name)
 
 
+keep_freed_memory()  # an update from 42×42 images, in minibatches of 512: 0.6 s in place of 0.9
 backend = TorchBackend()
 register_ops(torch.Tensor, backend.ops)
 _straighten = Straightener(backend.ops, tensor_of, SHORTCUTS)
