@@ -22,6 +22,7 @@ import numpy as np
 
 from starling.core.effects import Checkpoint, Effect, Message, Pulse, Report, RoleCode, Sleep
 from starling.core.errors import EnvError, StarlingError
+from starling.core.machine import give_way
 from starling.core.trees import Tree
 from starling.executors.base import Program, Start
 from starling.executors.board import DONE, WAITING, WORKING, Board
@@ -35,6 +36,7 @@ __all__ = ["Driver", "main"]
 
 PATIENCE = 0.2  # seconds between looks for those who missed a bell
 NICENESS = 5  # of a role that has started: one that is started again comes first, and is back soon on a full machine
+BEHIND = 5  # more for roles beside those that end the run, for whom the others wait in the end
 NAP = 0.0005  # seconds between looks while more messages may come
 
 
@@ -66,7 +68,7 @@ class Driver:
 
     def run(self) -> None:
         code: RoleCode = self.program.role(self.role, self.start)
-        os.nice(NICENESS)
+        give_way(NICENESS + BEHIND * (self.role.kind != self.program.formation.ends))
         now = time.monotonic()
         self.board.arrays["began"][self.line] = self.board.arrays["since"][self.line] = now
         result: Any = None

@@ -16,7 +16,7 @@ from starling.core.errors import EnvError
 from starling.executors.heartbeat import Heartbeat
 from starling.executors.processes import Supervisor
 from starling.executors.recording import replay
-from starling.executors.worker import NICENESS
+from starling.executors.worker import BEHIND, NICENESS
 from starling.formations import RoleId
 from starling.records.hashes import parameter_hash
 from tests.executors.programs import Watcher, program_of
@@ -38,7 +38,8 @@ class Killer(Watcher):
             victims = [c for r, c in self.supervisor.children.items() if r.kind == self.kind and c.process is not None]
             if victims:
                 victim = victims[self.left % len(victims)].process.pid
-                assert os.getpriority(os.PRIO_PROCESS, victim) >= NICENESS  # who starts goes first
+                behind = self.kind != self.supervisor.program.formation.ends
+                assert os.getpriority(os.PRIO_PROCESS, victim) >= NICENESS + BEHIND * behind  # who starts goes first
                 os.kill(victim, self.sign)
                 self.left, self.at = self.left - 1, steps
         return False
