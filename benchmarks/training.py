@@ -37,6 +37,7 @@ CONTESTS = {
     "ppo-strict": Contest("the same, without overlap", 4 * 2048, 2048, 8.0),
     "dqn": Contest("DQN CartPole, 256×256, an update of 64 every 4 steps", 2_000, 4, 4.0),
     "sac": Contest("SAC Pendulum, 256×256, an update of 256 every step", 500, 1, 2.5),
+    "sac-rounds": Contest("the same, eight updates every eight steps", 504, 8, 2.5),
 }
 
 
@@ -82,7 +83,7 @@ class Contestant:
 def contest(algo: str, peer: Path, rounds: int, seconds: float) -> Verdict:
     """Measure one training; the peer runs with PyTorch's default threads and with one, and the faster counts."""
     rules = CONTESTS[algo]
-    theirs = [str(peer), str(PEERS / "sb3.py"), algo.removesuffix("-strict")]
+    theirs = [str(peer), str(PEERS / "sb3.py"), algo]
     commands = {
         "starling": [sys.executable, str(PEERS / "ours.py"), algo],
         "default threads": [*theirs, "0"],

@@ -21,6 +21,14 @@ PPO: dict[str, Any] = {
     "hidden": (64, 64),
     "activation": "tanh",
 }
+SAC: dict[str, Any] = {
+    "envs": 1,
+    "hidden": (256, 256),
+    "batch_size": 256,
+    "overlap": True,
+    "capacity": 1_000_000,
+    "learning_starts": 256,
+}
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "ppo": ("CartPole-v1", {**PPO, "overlap": True}),
     "ppo-strict": ("CartPole-v1", PPO),
@@ -41,25 +49,14 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
             "epsilon_end": 0.05,
         },
     ),
-    "sac": (
-        "Pendulum-v1",
-        {
-            "envs": 1,
-            "hidden": (256, 256),
-            "batch_size": 256,
-            "train_every": 1,
-            "updates": 1,
-            "overlap": True,
-            "capacity": 1_000_000,
-            "learning_starts": 256,
-        },
-    ),
+    "sac": ("Pendulum-v1", {**SAC, "train_every": 1, "updates": 1}),
+    "sac-rounds": ("Pendulum-v1", {**SAC, "train_every": 8, "updates": 8}),
 }
 
 
 def main() -> None:
     env, settings = SETTINGS[sys.argv[1]]
-    algo = sys.argv[1].removesuffix("-strict")
+    algo = sys.argv[1].partition("-")[0]
     training = Training(resolve({"algo": algo, "env": env, "preset": "none", algo: settings}))
 
     def train(steps: int) -> int:

@@ -1,4 +1,4 @@
-"""Stable-Baselines3 as a contestant: ``sb3.py ALGO [THREADS]``; THREADS 0 leaves PyTorch's default."""
+"""Stable-Baselines3 as a contestant: ``sb3.py CONTEST THREADS``; THREADS 0 leaves PyTorch's default."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from worker import serve
 
 
-def model_for(algo: str) -> Any:
+def model_for(contest: str) -> Any:
     """The model with everything that costs time as in ours.py; the rest is the library's default."""
+    algo, _, variant = contest.partition("-")
     count, env = (8, "CartPole-v1") if algo == "ppo" else (1, "CartPole-v1" if algo == "dqn" else "Pendulum-v1")
     envs = make_vec_env(env, n_envs=count, seed=0, vec_env_cls=DummyVecEnv)
     common: dict[str, Any] = {"policy": "MlpPolicy", "env": envs, "device": "cpu", "verbose": 0, "seed": 0}
@@ -21,7 +22,9 @@ def model_for(algo: str) -> Any:
         return PPO(n_steps=256, batch_size=256, n_epochs=10, policy_kwargs={"net_arch": [64, 64]}, **common)
     common["policy_kwargs"] = {"net_arch": [256, 256]}
     if algo == "sac":
-        return SAC(batch_size=256, train_freq=1, gradient_steps=1, buffer_size=1_000_000, learning_starts=256, **common)
+        every = 8 if variant == "rounds" else 1
+        common |= {"train_freq": every, "gradient_steps": every}
+        return SAC(batch_size=256, buffer_size=1_000_000, learning_starts=256, **common)
     return DQN(
         learning_rate=1e-3,
         batch_size=64,
@@ -37,10 +40,10 @@ def model_for(algo: str) -> Any:
 
 
 def main() -> None:
-    algo, threads = sys.argv[1], int(sys.argv[2])
+    contest, threads = sys.argv[1], int(sys.argv[2])
     if threads:
         torch.set_num_threads(threads)
-    model = model_for(algo)
+    model = model_for(contest)
 
     def train(steps: int) -> int:
         before = model.num_timesteps

@@ -1,5 +1,5 @@
-"""PPO (Schulman et al., 2017). Departs: Adam ε of 1e-5, learning rate and clip range fall linearly if asked,
-advantages are standardised per minibatch, policy and value have separate torsos, orthogonal initialisation.
+"""PPO (Schulman et al., 2017). Departs: Adam ε of 1e-5, learning rate, clip range and entropy bonus fall linearly
+if asked, advantages are standardised per minibatch, policy and value have separate torsos, orthogonal initialisation.
 With ``vtrace`` it is APPO: values and advantages are corrected for rollouts of older weights (Espeholt et al., 2018).
 """
 
@@ -44,6 +44,7 @@ class PPOConfig:
     learning_rate: float = 3e-4
     anneal: bool = False  # let the learning rate fall linearly to 0
     anneal_clip: bool = False  # let the clip range fall linearly to 0
+    anneal_entropy: bool = False  # let the entropy's weight fall linearly to 0
     gamma: float = 0.99
     gae_lambda: float = 0.95
     clip: float = 0.2  # of the probability ratio
@@ -68,7 +69,9 @@ class PPOConfig:
             raise ConfigError(f"minibatch={self.minibatch} does not divide envs·rollout={steps}; try {steps // 4}.")
 
 
-def ppo_loss(policy: Any, value: Any, minibatch: Tree, clip: Any, config: PPOConfig) -> tuple[Any, Tree]:
+def ppo_loss(
+    policy: Any, value: Any, minibatch: Tree, clip: Any, entropy_weight: Any, config: PPOConfig
+) -> tuple[Any, Tree]:
     """Clipped surrogate + value loss − entropy bonus, over the valid steps of a minibatch."""
     xp = ops(value)
 
@@ -86,7 +89,7 @@ def ppo_loss(policy: Any, value: Any, minibatch: Tree, clip: Any, config: PPOCon
     else:
         values = mean(value_loss(value, minibatch["return"]))
     entropy = mean(policy.entropy())
-    total = surrogate + config.value_weight * values - config.entropy_weight * entropy
+    total = surrogate + config.value_weight * values - entropy_weight * entropy
     return total, {
         "loss": {"total": total, "policy": surrogate, "value": values, "entropy": entropy},
         "kl": mean(approximate_kl(log_prob, minibatch["log_prob"])),
@@ -98,6 +101,7 @@ class PPO(ActorCritic):
     """Proximal policy optimisation, for discrete and continuous actions."""
 
     clip: Linear
+    entropy_weight: Linear
 
     name: ClassVar[str] = "ppo"
     Config: ClassVar[type] = PPOConfig
@@ -107,11 +111,16 @@ class PPO(ActorCritic):
     def compose(cls, config: PPOConfig, obs: Space, action: Space, envs: int, total_steps: int) -> PPO:
         batches = max(1, total_steps // (envs * config.rollout))
         steps = batches * config.epochs * (envs * config.rollout // config.minibatch)
-        rate = Linear(config.learning_rate, 0.0 if config.anneal else config.learning_rate, steps)
+
+        def falling(value: float, falls: bool) -> Linear:
+            return Linear(value, 0.0 if falls else value, steps)
+
+        rate = falling(config.learning_rate, config.anneal)
         return cls(
             envs=envs,
             optimiser=Adam(rate, clip=config.max_gradient, eps=1e-5),
-            clip=Linear(config.clip, 0.0 if config.anneal_clip else config.clip, steps),
+            clip=falling(config.clip, config.anneal_clip),
+            entropy_weight=falling(config.entropy_weight, config.anneal_entropy),
             **networks_for("ppo", config, obs, action),
         )
 
@@ -141,7 +150,7 @@ class PPO(ActorCritic):
     def loss(self, p: Params, samples: Tree, count: Any) -> tuple[Any, Tree]:
         features = self.features(p, samples["obs"])
         policy, value = self.policy.distribution(p.policy, features), self.value(p.value, features)  # [B]
-        return ppo_loss(policy, value, samples, self.clip(count), self.config)
+        return ppo_loss(policy, value, samples, self.clip(count), self.entropy_weight(count), self.config)
 
     def prepare(self, state: Tree, batch: Tree) -> Tree:
         return self.samples(state["params"], batch)
