@@ -52,13 +52,6 @@ class Backend(ABC):
         ``donate`` numbers the arguments whose memory the results may take over: the caller must not use them again.
         """
 
-    def kept(self, tree: Tree) -> Tree:
-        """The arrays of ``tree`` as they are now, to be read later even if they are donated meanwhile.
-
-        What is still being computed is not waited for.
-        """
-        return tree
-
     @abstractmethod
     def devices(self) -> list[str]:
         """The names of the devices, such as ``cpu:0``; the first is the default."""

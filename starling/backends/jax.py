@@ -88,11 +88,6 @@ def value_and_grad(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[An
     return run
 
 
-@jax.jit
-def copied(tree: Tree) -> Tree:
-    return jax.tree.map(jnp.copy, tree)
-
-
 class JaxBackend(Backend):
     """JAX on whatever devices it finds."""
 
@@ -129,9 +124,6 @@ class JaxBackend(Backend):
             return with_scopes(fn(*(with_scopes(arg, Params) for arg in args)), dict)
 
         return jax.jit(traced, donate_argnums=tuple(donate), compiler_options=IN_PLACE if donate else None)
-
-    def kept(self, tree: Tree) -> Tree:
-        return copied(tree)
 
     def prefer_one_thread(self) -> None:
         # Read by XLA when the first computation starts its thread pool; later it has no effect.

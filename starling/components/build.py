@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from starling.backends import Backend, record, recording
+from starling.backends import Backend, ops, record, recording
 from starling.components.assembly import Assembly, instrument
 from starling.components.base import Component
 from starling.components.devices import DeviceMap
@@ -18,9 +20,9 @@ from starling.components.modules import check_modules
 from starling.core.errors import ConfigError
 from starling.core.params import Params, with_scopes
 from starling.core.random import stream
-from starling.core.trees import Tree, items, map_with_path, opened
+from starling.core.trees import Tree, items, leaves, map_with_path, opened, refilled
 
-__all__ = ["BuildStats", "Graph", "build", "create_parameters"]
+__all__ = ["BuildStats", "Graph", "build", "create_parameters", "cutter"]
 
 
 @dataclass(frozen=True)
@@ -62,19 +64,35 @@ class Graph:
         placed = map_with_path(lambda path, leaf: self.backend.from_numpy(leaf, self._devices.through(path)), tree)
         return with_scopes(placed, self.backend.scope_type)
 
-    def function(self, api: str, donate: Sequence[int] = (), summaries: Sequence[str] = ()) -> Callable[..., Any]:
-        """The root's ``api``, compiled; with ``summaries`` it returns (result, {name: value}).
+    def joined(self, tree: Tree) -> Any:
+        """A copy of all leaves, one after the other, as one vector; ``cutter`` makes the way back."""
+        flat = leaves(tree)
+        if self._devices.several:
+            flat = [self.backend.place(leaf, self._devices.home("")) for leaf in flat]
+        xp = ops(flat[0])
+        return xp.concat([xp.reshape(leaf, (-1,)) for leaf in flat])
 
-        A summary names values by component path and API, ``torso.__call__`` or ``q.q_values``; ``*`` matches any.
+    def function(
+        self,
+        api: str,
+        donate: Sequence[int] = (),
+        summaries: Sequence[str] = (),
+        then: Callable[[Any], Any] | None = None,
+    ) -> Callable[..., Any]:
+        """The root's ``api``, compiled, and what ``then`` makes of its result in the same program.
+
+        With ``summaries`` it returns (result, {name: value}). A summary names values by component path and API,
+        ``torso.__call__`` or ``q.q_values``; ``*`` matches any.
         """
         root = self._devices.spread(self.root) if self._devices.several else self.root
+        call = getattr(_observed(root, summaries) if summaries else root, api)
+        whole = call if then is None else lambda *args: then(call(*args))
         if not summaries:
-            return self._compile(getattr(root, api), donate)
-        observed = getattr(_observed(root, summaries), api)
+            return self._compile(whole, donate)
 
         def run(*args: Any) -> tuple[Any, dict[str, Any]]:
             with recording() as values:
-                result = observed(*args)
+                result = whole(*args)
             return result, values
 
         return self._compile(run, donate)
@@ -82,6 +100,14 @@ class Graph:
     def _compile(self, fn: Callable[..., Any], donate: Sequence[int]) -> Callable[..., Any]:
         # Arrays on several devices cannot enter one compiled program.
         return self._devices.entered(fn) if self._devices.several else self.backend.compile(fn, donate)
+
+
+def cutter(like: Tree) -> Callable[[np.ndarray], Tree]:
+    """What makes of a joined tree, as a NumPy vector, the tree again: views with the names and shapes of ``like``."""
+    shapes = [leaf.shape for leaf in leaves(like)]
+    ends = list(itertools.accumulate(math.prod(shape) for shape in shapes))
+    places = [(start, end, shape) for start, end, shape in zip([0, *ends], ends, shapes)]
+    return lambda vector: refilled(like, (vector[start:end].reshape(shape) for start, end, shape in places))
 
 
 def build(assembly: Assembly, backend: Backend, seed: int = 0, device_map: Mapping[str, str] | None = None) -> Graph:

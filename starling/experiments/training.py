@@ -59,7 +59,8 @@ class Training:
             limit_threads(assembly, backend)
         self.graph = build(assembly, get_backend(self.backends.learn), options.seed, options.device_map)
         self.algorithm: Algorithm = assembly.root  # type: ignore[assignment]
-        self.learner = Learner(self.graph, options.seed, component_patterns(options.algo, options.summaries))
+        patterns = component_patterns(options.algo, options.summaries)
+        self.learner = Learner(self.graph, options.seed, patterns, self.algorithm.plan.overlap)
         acting = (
             self.graph if self.backends.act == self.backends.learn else _build_for(assembly, self.backends.act, run)
         )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from starling.algorithms.base import Algorithm
-from starling.components.build import Graph
+from starling.components.build import Graph, cutter
 from starling.core.errors import CheckpointError, RunError
 from starling.core.params import Params, with_scopes
 from starling.core.random import generator_state, restore_generator, stream
@@ -21,15 +21,19 @@ __all__ = ["Learner", "fitted"]
 class Learner:
     """Learns from batches; ``version`` counts its updates and names its weights."""
 
-    def __init__(self, graph: Graph, seed: int, summaries: Sequence[str] = ()) -> None:
+    def __init__(self, graph: Graph, seed: int, summaries: Sequence[str] = (), overlap: bool = False) -> None:
+        """With ``overlap`` updates hand out the acting weights too, for ``acting_weights_later``."""
         self.graph = graph
         self.algorithm: Algorithm = graph.root  # type: ignore[assignment]
         self.version = 0
         self._state = self.algorithm.init(graph.parameters())
-        self._update = graph.function("update", donate=(0,), summaries=summaries)
-        self._update_often = graph.function("update_often", donate=(0,), summaries=summaries)
-        self._summarised = bool(summaries)
+        then = self._with_acting if overlap else None
+        self._update = graph.function("update", donate=(0,), summaries=summaries, then=then)
+        self._update_often = graph.function("update_often", donate=(0,), summaries=summaries, then=then)
+        self._summarised, self._overlap = bool(summaries), overlap
         self._acting = graph.assembly.scopes_read_by(*ACTING)
+        self._cut = cutter(self._read_by_acting(graph.initial))
+        self._handed_out: Any = None  # the acting weights of now, joined; None where no update made them
         self._rng = stream(seed, "learner", "draws")
         self._metrics: Tree = {}
         self.recorded: dict[str, Any] = {}
@@ -47,8 +51,13 @@ class Learner:
         result = update(self._state, batch, draws)
         if self._summarised:
             result, self.recorded = result
+        if self._overlap:
+            result, self._handed_out = result
         self._state, self._metrics = result
         self.version += times
+
+    def _with_acting(self, result: tuple[Tree, Tree]) -> tuple[Any, Any]:
+        return result, self.graph.joined(self._read_by_acting(result[0]["params"]))
 
     def weights(self) -> Params:
         """The parameters as NumPy arrays of their own."""
@@ -56,16 +65,17 @@ class Learner:
 
     def acting_weights(self) -> Params:
         """Those of the parameters that acting reads."""
-        return self._copied(self._read_by_acting())
+        return self._copied(self._read_by_acting(self._state["params"]))
 
     def acting_weights_later(self) -> Callable[[], Params]:
         """A call that waits for the acting weights of now; updates may begin before it is made."""
-        kept = self.graph.backend.kept(self._read_by_acting())
-        return lambda: with_scopes(self.graph.backend.to_numpy(kept), Params)
+        if self._handed_out is None:
+            self._handed_out = self.graph.joined(self._read_by_acting(self._state["params"]))
+        vector = self._handed_out
+        return lambda: self._cut(self.graph.backend.array(vector))
 
-    def _read_by_acting(self) -> Tree:
-        params = self._state["params"]
-        return {scope: params[scope] for scope in self._acting}
+    def _read_by_acting(self, params: Tree) -> Params:
+        return Params((scope, params[scope]) for scope in self._acting)
 
     def _copied(self, tree: Tree) -> Any:
         if isinstance(tree, dict):
@@ -74,7 +84,7 @@ class Learner:
 
     def load_weights(self, params: Tree) -> None:
         """Go on from these parameters; the optimiser starts anew."""
-        self._state = self.algorithm.init(self.graph.place(params))
+        self._state, self._handed_out = self.algorithm.init(self.graph.place(params)), None
 
     def priorities(self) -> np.ndarray:
         """What the last update found of each row of its batch, for an algorithm that prioritizes."""
@@ -100,7 +110,7 @@ class Learner:
     def restore(self, state: Tree) -> None:
         self.version = int(state["version"])
         restore_generator(self._rng, state["rng"])
-        self._state = self.graph.place(fitted(self._host_state(), state["learned"]))
+        self._state, self._handed_out = self.graph.place(fitted(self._host_state(), state["learned"])), None
 
     def fitted(self, weights: Tree) -> Params:
         """Weights from a file as this algorithm's parameters; refuses those of another."""

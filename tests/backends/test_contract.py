@@ -165,16 +165,6 @@ def test_all_three_are_available_here():
     assert get_backend("jax") is get_backend("jax")
 
 
-def test_what_is_kept_outlives_a_donation(backend):
-    step = backend.compile(lambda p, x: {"w": p["w"] + x}, donate=(0,))
-    state = backend.from_numpy({"w": f32([1.0, 2.0])})
-    kept = backend.kept(state)
-    for _ in range(3):
-        state = step(state, f32([10.0, 10.0]))
-    assert backend.to_numpy(kept)["w"].tolist() == [1.0, 2.0]
-    assert backend.to_numpy(state)["w"].tolist() == [31.0, 32.0]
-
-
 @pytest.mark.parametrize(
     ("lead", "inputs", "outputs"),
     [((7,), 3, 5), ((7,), 5, 3), ((7,), 4, 4), ((2,), 6, 6), ((7,), 3, 1), ((2, 4), 3, 2)],

@@ -48,9 +48,10 @@ def test_weights_that_were_handed_out_stay_as_they_are(backend):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_weights_asked_for_before_an_update_are_those_from_before_it(case, backend):
-    learner = Learner(built(case, backend), seed=1)
-    learn(learner, case)
+@pytest.mark.parametrize("updates", [0, 3])
+def test_weights_asked_for_before_an_update_are_those_from_before_it(case, backend, updates):
+    learner = Learner(built(case, backend), seed=1, overlap=True)
+    learn(learner, case, updates)
     before, later = learner.acting_weights(), learner.acting_weights_later()
     learn(learner, case, start=3)
     assert parameter_hash(later()) == parameter_hash(before) != parameter_hash(learner.acting_weights())
