@@ -106,7 +106,7 @@ def cutter(like: Tree) -> Callable[[np.ndarray], Tree]:
     """What makes of a joined tree, as a NumPy vector, the tree again: views with the names and shapes of ``like``."""
     shapes = [leaf.shape for leaf in leaves(like)]
     ends = list(itertools.accumulate(math.prod(shape) for shape in shapes))
-    places = [(start, end, shape) for start, end, shape in zip([0, *ends], ends, shapes)]
+    places = list(zip([0, *ends], ends, shapes))
     return lambda vector: refilled(like, (vector[start:end].reshape(shape) for start, end, shape in places))
 
 

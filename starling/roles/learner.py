@@ -33,7 +33,7 @@ class Learner:
         self._summarised, self._overlap = bool(summaries), overlap
         self._acting = graph.assembly.scopes_read_by(*ACTING)
         self._cut = cutter(self._read_by_acting(graph.initial))
-        self._handed_out: Any = None  # the acting weights of now, joined; None where no update made them
+        self._handed_out: Any = None  # the acting weights of now, joined, where an update made them
         self._rng = stream(seed, "learner", "draws")
         self._metrics: Tree = {}
         self.recorded: dict[str, Any] = {}
@@ -51,6 +51,7 @@ class Learner:
         result = update(self._state, batch, draws)
         if self._summarised:
             result, self.recorded = result
+        self._handed_out = None
         if self._overlap:
             result, self._handed_out = result
         self._state, self._metrics = result
@@ -69,9 +70,9 @@ class Learner:
 
     def acting_weights_later(self) -> Callable[[], Params]:
         """A call that waits for the acting weights of now; updates may begin before it is made."""
-        if self._handed_out is None:
-            self._handed_out = self.graph.joined(self._read_by_acting(self._state["params"]))
         vector = self._handed_out
+        if vector is None:
+            vector = self.graph.joined(self._read_by_acting(self._state["params"]))
         return lambda: self._cut(self.graph.backend.array(vector))
 
     def _read_by_acting(self, params: Tree) -> Params:

@@ -9,7 +9,7 @@ import pytest
 from starling.backends import available, get_backend, ops
 from starling.components.assembly import assemble
 from starling.components.base import Component, api
-from starling.components.build import build, create_parameters
+from starling.components.build import build, create_parameters, cutter
 from starling.components.layers import MLP, Linear
 from starling.components.recurrent import GRU
 from starling.core.errors import ConfigError
@@ -30,6 +30,17 @@ batch = (obs, action, next_obs, over)
 @pytest.fixture(params=available())
 def graph(request):
     return build(assemble(agent(), INPUTS), get_backend(request.param), seed=1)
+
+
+def test_a_joined_tree_is_a_copy_that_can_be_cut_again(graph):
+    p = graph.parameters()
+    vector = graph.backend.array(graph.joined(p))
+    assert vector.shape == (sum(leaf.size for _, leaf in items(graph.initial)),)
+    found = cutter(graph.initial)(vector)
+    assert type(found) is Params
+    for path, leaf in items(graph.initial):
+        np.testing.assert_array_equal(dict(items(found))[path], leaf)
+        assert not np.shares_memory(vector, graph.backend.array(dict(items(p))[path]))
 
 
 def dueling_by_hand(p, x):
@@ -191,7 +202,7 @@ import json
 import numpy as np
 from starling.backends import get_backend
 from starling.components.assembly import assemble
-from starling.components.build import build
+from starling.components.build import build, cutter
 from starling.core.trees import items
 from tests.components import test_build as t
 
@@ -210,6 +221,8 @@ for title, devices in json.loads(MAPS).items():
         for path, value in items(expected[api]):
             if not np.allclose(found[path], value, rtol=1e-5, atol=1e-6):
                 wrong.append(f"{api}.{path}")
+    joined = dict(items(cutter(graph.initial)(backend.array(graph.joined(p)))))
+    wrong += [path for path, leaf in items(graph.initial) if not np.array_equal(joined[path], leaf)]
     results[title] = {"placed": placed, "wrong": wrong}
 _, seen = graph.function("loss", summaries=["q.torso.*"])(p, target, *t.batch)
 print(json.dumps({"seen": sorted(seen), **results}))

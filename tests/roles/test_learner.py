@@ -48,13 +48,14 @@ def test_weights_that_were_handed_out_stay_as_they_are(backend):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("updates", [0, 3])
-def test_weights_asked_for_before_an_update_are_those_from_before_it(case, backend, updates):
-    learner = Learner(built(case, backend), seed=1, overlap=True)
+@pytest.mark.parametrize(("updates", "overlap"), [(0, True), (3, True), (3, False)])
+def test_weights_asked_for_before_an_update_are_those_from_before_it(case, backend, updates, overlap):
+    learner = Learner(built(case, backend), seed=1, overlap=overlap)
     learn(learner, case, updates)
     before, later = learner.acting_weights(), learner.acting_weights_later()
     learn(learner, case, start=3)
     assert parameter_hash(later()) == parameter_hash(before) != parameter_hash(learner.acting_weights())
+    assert parameter_hash(learner.acting_weights_later()()) == parameter_hash(learner.acting_weights())
 
 
 def test_a_policy_acts_with_the_weights_it_was_given(backend):
