@@ -97,15 +97,15 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 def explain(reason: OSError, what: str, place: Path, needed: int) -> str:
     """An operating system's refusal in words, with the numbers that matter and the remedy."""
-    try:
-        free = f"{shutil.disk_usage(place).free:,} bytes are free there"
-    except OSError:
-        free = "how much is free there is unknown"
     if reason.errno in _FULL:
+        try:
+            free = f"{shutil.disk_usage(place).free:,} bytes are free there"
+        except OSError:
+            free = "how much is free there is unknown"
         kind = "the disk is full" if reason.errno == errno.ENOSPC else "the quota or file size limit is reached"
         return f"{what}: {kind}; {needed:,} bytes were needed, {free}. Make room, or choose another disk."
     if reason.errno in _FORBIDDEN:
         return (
             f"{what}: {os.strerror(reason.errno).lower()} in {place}. Grant write permission, or choose another place."
         )
-    return f"{what}: {reason.strerror or reason} ({needed:,} bytes were needed, {free})."
+    return f"{what}: {reason.strerror or reason}. Choose another place."
