@@ -543,7 +543,7 @@ def test_fifty_killed_servers_lose_and_double_nothing(tmp_path):
 def kill_queues(tmp_path, kills):
     """A writer and a sampler on both sides of a queue whose server dies again and again."""
     address, directory, batch = tmp_path / "s.sock", tmp_path / "d", 2
-    rng, got, sent, stop = np.random.default_rng(0), [], [0], threading.Event()
+    rng, got, sent, stop, written = np.random.default_rng(0), [], [0], threading.Event(), threading.Event()
 
     def write():
         writer = Writer(address, "t", POINT, slots=16, patience=30)
@@ -551,11 +551,12 @@ def kill_queues(tmp_path, kills):
             writer.insert(points(*range(sent[0], sent[0] + 2)))
             sent[0] += 2
             time.sleep(0.001)
+        written.set()  # not before the last insert: until then more may come than ``sent`` says
         writer.close(30)
 
     def draw():
         sampler = Sampler(address, "t", POINT, batch, prefetch=2, patience=30)
-        while not stop.is_set() or len(set(got)) < sent[0]:
+        while not written.is_set() or len(set(got)) < sent[0]:
             with contextlib.suppress(RateLimitTimeout):
                 got.extend(sampler.sample(0.5).data["n"].tolist())
         sampler.close()
