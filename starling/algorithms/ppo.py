@@ -46,7 +46,7 @@ class PPOConfig:
     anneal_clip: bool = False  # let the clip range fall linearly to 0
     anneal_entropy: bool = False  # let the entropy's weight fall linearly to 0
     gamma: float = 0.99
-    gae_lambda: float = 0.95
+    gae_lambda: float = 0.95  # with vtrace, which cuts traces as well, nearer to 1
     clip: float = 0.2  # of the probability ratio
     clip_value: float = 0.0  # of the change of values; 0 leaves them alone
     value_weight: float = 0.5
