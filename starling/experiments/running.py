@@ -144,7 +144,7 @@ class _Session:
         self._resumed = resumed
         self._first = RoleId(program.formation.ends, 0)
         self._steps, self._updates = resumed or 0, 0
-        self._aside: dict[str, float] = {}  # what other roles reported since the last report
+        self._aside: list[Report] = []  # what other roles reported since the last report
         self._results: dict[RoleId, Tree] = {}
 
     @property
@@ -173,14 +173,15 @@ class _Session:
 
     def report(self, role: RoleId, report: Report) -> None:
         if role != self._first:
-            if report.steps < 0:  # a role that does not count the run's steps: its values go with the next line
-                self._aside |= report.values
+            if report.steps < 0:  # a role that does not count the run's steps: what it says goes with the next line
+                self._aside.append(report)
             return
         self._steps, self._updates = report.steps, int(report.values.get("updates", 0))
-        values = {**self._aside, **report.values}
-        self._aside = {}
+        said, self._aside = [*self._aside, report], []
+        values = {name: value for each in said for name, value in each.values.items()}
+        histograms = {name: value for each in said for name, value in each.histograms.items()}
         speed = report.steps / max(self.seconds, 1e-9)
-        self._metrics.write(report.steps, {**values, "steps_per_second": speed}, report.histograms)
+        self._metrics.write(report.steps, {**values, "steps_per_second": speed}, histograms)
         prefix = f"{self.options.algo}.loss."
         losses = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
         self._progress.update(report.steps, episode_return=values.get("episode_return"), losses=losses)
@@ -270,7 +271,7 @@ def evaluate_run(
     if episodes < 1:
         raise ConfigError(f"episodes={episodes}; at least 1 is needed.")
     run_dir = RunDir.open(RunDir.find(run), lock=False)
-    program = Program(resolve(run_dir.read_config(), {"quiet": True, "executor": "inline"}), env, run_dir.path)
+    program = Program(resolve(run_dir.read_config(), {"quiet": True}), env, run_dir.path)
     try:
         if (run_dir.path / "policy").exists():
             weights = run_dir.load_policy()[0]

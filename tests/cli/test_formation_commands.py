@@ -93,6 +93,7 @@ def test_a_recorded_run_is_replayed_and_compared(starling, tmp_path):
     said = starling("replay", run, "--quiet")
     assert said.code == 0
     assert "the same, bit for bit" in said.out
+    assert starling("eval", run, "--episodes", "1").code == 0
 
     summary = json.loads((run / "summary.json").read_text())
     (run / "summary.json").write_text(json.dumps({**summary, "parameter_hash": "0" * 64}))
