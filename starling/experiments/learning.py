@@ -77,7 +77,8 @@ def learner_role(program: Program, role: RoleId, start: Start) -> RoleCode:
     """Learns from the chunks of its actors."""
     graph, seed = program.graph(program.backends.learn), program.run.options.seed
     learners, lockstep = program.learners, program.formation.lockstep
-    who = GradientLearner(graph, seed, role.index) if learners > 1 else Learner(graph, seed, program.patterns())
+    patterns = program.patterns()
+    who = GradientLearner(graph, seed, patterns, role.index) if learners > 1 else Learner(graph, seed, patterns)
     senders = program.formation.sources(program.formation.edge("experience"), role.index)
     plan = program.algorithm.plan
     feed: Feed
@@ -155,5 +156,5 @@ def worker_role(program: Program, role: RoleId, start: Start) -> RoleCode:
     chunks = program.chunks(policy, role, start)
     replays = isinstance(program.algorithm.plan, Replay)
     table = table_for(program.algorithm, seed, program.workers, role.index) if replays else None
-    who = GradientLearner(program.graph(program.backends.learn), seed, role.index)
+    who = GradientLearner(program.graph(program.backends.learn), seed, program.patterns(), role.index)
     return worker(who, policy, Workshop(chunks, table), program.shards, metrics_of(program, who), start.sent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,11 +27,12 @@ def read_by_gradients(state: Tree) -> Tree:
 class GradientLearner(Learner):
     """A learner whose gradients can be looked at before they are applied."""
 
-    def __init__(self, graph: Graph, seed: int, index: int = 0) -> None:
-        super().__init__(graph, seed)
+    def __init__(self, graph: Graph, seed: int, summaries: Sequence[str] = (), index: int = 0) -> None:
+        super().__init__(graph, seed, summaries)
         if index:
             self._rng = stream(seed, "learner", index, "draws")
-        self._prepare, self._gradients = graph.function("prepare"), graph.function("gradients")
+        self._prepare = graph.function("prepare")
+        self._gradients = graph.function("gradients", summaries=summaries)
         self._apply = graph.function("apply_gradients", donate=(0,))
 
     def gradient_steps(self, batch: Tree, rows: int) -> Iterator[tuple[Tree, bool]]:
@@ -42,7 +43,10 @@ class GradientLearner(Learner):
         prepared = self._prepare(self._state, batch)
         steps = self.algorithm.steps_of(self.algorithm.draws(self._rng, rows))
         for i, draws in enumerate(steps):
-            gradients, self._metrics = self._gradients(self._state, prepared, draws)
+            result = self._gradients(self._state, prepared, draws)
+            if self._summarised:
+                result, self.recorded = result
+            gradients, self._metrics = result
             yield map_leaves(np.array, with_scopes(self.graph.backend.to_numpy(gradients), Params)), i == len(steps) - 1
 
     def clipped(self, gradients: Tree) -> Tree:

@@ -62,6 +62,25 @@ def test_q_values_of_dqn_are_recorded_by_path_and_api(backend, tmp_path):
     assert histograms(tmp_path / "run")["summary.dqn.q.q_values"][-1] == 2 * 16 * 2  # updates · batch · actions
 
 
+@pytest.mark.parametrize(("formation", "backend"), [("allreduce", "jax"), ("sharded_ps", "torch")])
+def test_roles_that_exchange_gradients_record_what_is_asked_for(formation, backend, tmp_path):
+    small = {**SMALL["ppo"], "envs": 4}
+    starling.train(
+        "ppo", "CartPole-v1", steps=4_000, out=str(tmp_path / "run"), quiet=True, eval_episodes=0, log_every=500,
+        backend=backend, formation=formation, executor="inline", summaries=["ppo.loss.*", "policy.torso.__call__"],
+        ppo=small,
+    )  # fmt: skip
+    named = {name for row in metrics(tmp_path / "run") for name in row if name.startswith("summary.")}
+    assert named == {f"summary.ppo.{name}" for name in (
+        "loss.total", "loss.policy", "loss.value", "loss.entropy", "policy.torso.__call__"
+    )}  # fmt: skip
+    drawn = histograms(tmp_path / "run")
+    assert named < set(drawn)
+    assert (
+        drawn["summary.ppo.policy.torso.__call__"][-1] == 16 // 2 * 8
+    )  # of one gradient step: its half of a minibatch · units
+
+
 def test_recording_changes_nothing_that_is_learned(tmp_path):
     plain = train("dqn", tmp_path / "plain", [])
     watched = train("dqn", tmp_path / "watched", ["*"])
