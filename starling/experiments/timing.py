@@ -217,9 +217,9 @@ class _Bench:
             return lambda: learner.update(batch, batch["reward"].size)
         table = table_for(self.algorithm, self.run.options.seed)
         rows = self._transitions(policy)
-        priority = rows.pop("priority")
+        del rows["priority"]
         while len(table) < max(plan.min_size, plan.batch_size):  # the same ones again: their number is what takes time
-            table.insert(rows, priority if plan.alpha else None)
+            table.insert(rows)
         return lambda: learn_round(learner, table, plan)
 
     def _transitions(self, policy: Policy) -> dict[str, Any]:

@@ -70,14 +70,19 @@ def joined(chunks: list[Tree]) -> Tree:
 
 
 class StepCollector(Collector):
-    """``length`` steps of every environment at a time, as the transitions that they complete, with priorities."""
+    """``length`` steps of every environment at a time, as the transitions that they complete.
 
-    def __init__(self, policy: AnyPolicy, envs: Envs, seed: int, length: int, actor: int = 0) -> None:
+    Where the actor ``prioritizes``, each has the priority that the acting weights give it; else 1, which nobody reads.
+    """
+
+    def __init__(
+        self, policy: AnyPolicy, envs: Envs, seed: int, length: int, actor: int = 0, prioritizes: bool = False
+    ) -> None:
         super().__init__(policy, envs, seed, actor)
         plan = self.algorithm.plan
         assert isinstance(plan, Replay)
         self.length, self._windows = length, Windows(envs.count, plan.n_step, plan.gamma)
-        self._prioritizes = bool(plan.alpha) and self.algorithm.prioritizes and policy.here
+        self._prioritizes = prioritizes and bool(plan.alpha)
         self._noise, self._held = np.zeros(0), 0
 
     def gather(self) -> Generator[Effect, Any, Tree]:
@@ -106,7 +111,6 @@ class StepCollector(Collector):
         return self._noise
 
     def _priorities(self, transitions: Tree) -> np.ndarray:
-        """What the acting weights make of new transitions; 1 where nobody asks."""
         count = len(transitions["reward"])
         if not self._prioritizes or count == 0:
             return np.ones(count, np.float32)

@@ -11,10 +11,10 @@ from starling.algorithms.plans import Replay
 from starling.core.effects import AllReduce, Effect, Publish, Put, RoleCode, Take
 from starling.core.trees import Tree
 from starling.roles.accounts import Accounts, Metrics
-from starling.roles.chunks import joined, rows_of
+from starling.roles.chunks import joined
 from starling.roles.gradients import GradientLearner
 from starling.roles.learner import Learner
-from starling.roles.replay import batch_of, learn_round
+from starling.roles.replay import batch_of, insert_rows, learn_round
 
 if TYPE_CHECKING:
     from starling.data import Table
@@ -65,10 +65,7 @@ class ReplayFeed(Feed):
 
     def add(self, chunks: list[Tree]) -> None:
         for chunk in chunks:
-            rows = rows_of(chunk)
-            priority = rows.pop("priority")
-            if len(priority):
-                self.table.insert(rows, priority if self.plan.alpha else None)
+            insert_rows(self.table, chunk)
 
     def ready(self) -> bool:
         return len(self.table) >= self.plan.min_size // self.learners

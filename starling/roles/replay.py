@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from starling.algorithms.base import Algorithm
 from starling.algorithms.plans import Replay
 from starling.core.trees import Tree, map_leaves
+from starling.roles.chunks import rows_of
 from starling.roles.collectors import signature_for
 
 if TYPE_CHECKING:
     from starling.data import Sample, Table
     from starling.roles.learner import Learner
 
-__all__ = ["batch_of", "learn_round", "table_for"]
+__all__ = ["batch_of", "insert_rows", "learn_round", "table_for"]
 
 
 def table_for(algorithm: Algorithm, seed: int, shards: int = 1, index: int = 0) -> Table:
@@ -31,6 +32,15 @@ def table_for(algorithm: Algorithm, seed: int, shards: int = 1, index: int = 0) 
         seed=seed,
         name=f"table-{index}" if index else "table",
     )
+
+
+def insert_rows(table: Table, chunk: Tree, prioritized: bool = False) -> int:
+    """Insert the transitions of a chunk, with their priorities or, as the newest, with the highest; how many."""
+    rows = rows_of(chunk)
+    priority = rows.pop("priority")
+    if len(priority):
+        table.insert(rows, priority if prioritized else None)
+    return len(priority)
 
 
 def batch_of(sample: Sample) -> Tree:

@@ -12,10 +12,10 @@ from starling.algorithms.plans import Replay
 from starling.core.effects import Checkpoint, Effect, Latest, Publish, Put, Report, RoleCode, Take
 from starling.core.trees import Tree
 from starling.roles.accounts import Accounts, Metrics
-from starling.roles.chunks import EPISODES, Chunks, rows_of
+from starling.roles.chunks import EPISODES, Chunks
 from starling.roles.gradients import GradientLearner, Keeper, merged, part_of
 from starling.roles.policy import Policy
-from starling.roles.replay import batch_of
+from starling.roles.replay import batch_of, insert_rows
 
 if TYPE_CHECKING:
     from starling.data import Table
@@ -78,11 +78,7 @@ def buffer(table: Table, limiter: Limiter, rows: int, largest: int, ahead: int, 
         else:
             tally.add(item["about"])
             tally.version = int(item["about"]["version"])
-            fresh = rows_of(item)
-            priority = fresh.pop("priority")
-            if len(priority):
-                table.insert(fresh, priority)
-                inserted += len(priority)
+            inserted += insert_rows(table, item, prioritized=True)
         if inserted >= save_at:
             save_at += checkpoint_every
             yield Checkpoint(inserted, lambda: {"table": table.state()})
@@ -124,14 +120,11 @@ class Workshop:
         if self.table is None:
             self._rollout = chunk["data"]
         else:
-            rows = rows_of(chunk)
-            priority = rows.pop("priority")
-            if len(priority):
-                self.table.insert(rows)
+            insert_rows(self.table, chunk)
         return chunk["about"]
 
-    def due(self) -> Iterator[tuple[Tree, int]]:
-        """The batches to learn from now, and their rows."""
+    def due(self, learner: GradientLearner) -> Iterator[tuple[Tree, int]]:
+        """The batches that ``learner`` is to learn from now, and their rows."""
         if self.table is None:
             yield self._rollout, self._rollout["reward"].size
             return
@@ -140,7 +133,10 @@ class Workshop:
             self._due += self.plan.every
             if len(self.table) >= self.plan.min_size:
                 for _ in range(self.plan.updates):
-                    yield batch_of(self.table.sample(self.plan.batch_size)), self.plan.batch_size
+                    sample = self.table.sample(self.plan.batch_size)
+                    yield batch_of(sample), self.plan.batch_size
+                    if self.plan.alpha:
+                        self.table.update_priorities(sample.keys, learner.priorities())
 
 
 def worker(
@@ -167,7 +163,7 @@ def worker(
     tally.version = yield from pull()
     while True:
         tally.add((yield from workshop.collect()))
-        for batch, rows in workshop.due():
+        for batch, rows in workshop.due(learner):
             for gradients, last in learner.gradient_steps(batch, rows):
                 if len(shards) > 1:  # a single server sees all of them, and clips by itself
                     gradients = learner.clipped(gradients)

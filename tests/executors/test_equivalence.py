@@ -36,7 +36,7 @@ def test_central_inference_in_lockstep_is_sync(algo, executor):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("algo", ["a2c", "dqn", "ppo"])
 def test_one_worker_with_parameter_servers_is_single(algo, backend):
-    settings = {**(PLAIN if algo == "ppo" else {}), **({"alpha": 0.0, "envs": 1} if algo == "dqn" else {})}
+    settings = {**(PLAIN if algo == "ppo" else {}), **({"envs": 1} if algo == "dqn" else {})}
     single = hashed(algo, "single", "inline", backend=backend, settings=settings)
     assert single == hashed(algo, "sharded_ps", "inline", actors=1, servers=1, backend=backend, settings=settings)
     assert single == hashed(algo, "sync", "inline", actors=1, backend=backend, settings=settings)
