@@ -63,11 +63,9 @@ pong: setup
 	$(BIN)/python benchmarks/pong.py
 
 bench: setup
-	$(BIN)/python benchmarks/building.py
-	$(BIN)/python benchmarks/acting.py
-	$(BIN)/python benchmarks/training.py
-	$(BIN)/python benchmarks/replay.py
-	$(BIN)/python benchmarks/formations.py
+	@failed=0; for part in building acting training replay formations; do \
+		$(BIN)/python benchmarks/$$part.py || failed=1; \
+	done; exit $$failed
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache runs
