@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
@@ -52,6 +53,8 @@ class Algorithm(Component):
     extras: ClassVar[Dict] = Dict()  # what ``act`` returns beside the action
     shared: ClassVar[tuple[str, ...]] = ("envs",)  # settings that several learners divide among them
     prioritizes: ClassVar[bool] = False  # whether it has ``priorities``, and metrics with "priorities" [B]
+    pace: ClassVar[tuple[str, ...]] = ()  # settings: environment steps between rounds of updates, updates in a round
+    explored: ClassVar[tuple[str, ...]] = ()  # settings that ``ladder`` takes the place of
 
     @classmethod
     @abstractmethod
@@ -123,6 +126,13 @@ class Algorithm(Component):
                     f"{name}={getattr(config, name)} cannot be shared equally by {learners} roles; use a multiple."
                 )
         return dataclasses.replace(config, **{name: getattr(config, name) // learners for name in cls.shared})
+
+    @classmethod
+    def paced(cls, config: Any, samples_per_insert: float) -> Any:
+        """The settings with the pace at which each transition is drawn so often, which schedules count on."""
+        every, updates = cls.pace
+        period = Fraction(config.batch_size / samples_per_insert).limit_denominator(100)
+        return dataclasses.replace(config, **{every: max(1, period.numerator), updates: period.denominator})
 
     def ladder(self, actor: int, actors: int) -> float | None:
         """``explore`` of one actor among many that explore differently; None where they do not."""

@@ -13,7 +13,7 @@ from starling.core.spaces import Float, Int
 from starling.formations import FORMATIONS
 from starling.formations.compatibility import Traits, fitting, misfit
 
-__all__ = ["check_fits", "compatibility", "tolerates_lag", "traits_of"]
+__all__ = ["check_fits", "compatibility", "idle_settings", "tolerates_lag", "traits_of"]
 
 
 def traits_of(algorithm: Algorithm) -> Traits:
@@ -45,6 +45,17 @@ def tolerates_lag(cls: type[Algorithm], config: Any) -> bool:
     """Whether the algorithm may learn from experience of older weights."""
     traits = traits_of(example(cls, config))
     return traits.replays or traits.corrects
+
+
+def idle_settings(cls: type[Algorithm], formation: str) -> dict[str, str]:
+    """The algorithm's settings that have no effect in a formation, and why."""
+    if formation == "single":
+        return {}
+    idle = {"overlap": "whose roles are at work at the same time anyway"}
+    if formation == "apex":
+        idle |= dict.fromkeys(cls.pace, "where samples_per_insert says how often to learn")
+        idle |= dict.fromkeys(cls.explored, "where each actor explores in its own way")
+    return {name: why for name, why in idle.items() if name in {field.name for field in fields(cls.Config)}}
 
 
 def example(cls: type[Algorithm], config: Any = None) -> Algorithm:

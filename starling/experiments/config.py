@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from starling.algorithms import ALGORITHMS, get_algorithm
 from starling.core.errors import ConfigError, UnknownNameError
+from starling.experiments.compatibility import idle_settings
 from starling.experiments.presets import Preset, find_preset, get_preset
 from starling.experiments.settings import load_yaml, overridden, plain
 from starling.formations import Counts, get_formation
@@ -112,12 +113,11 @@ def resolve(*layers: Mapping[str, Any], config: str | Path | None = None) -> Run
     preset = _preset_for(merged)
     if preset is not None:
         below = preset.settings
-        if merged.get("formation", below.get("formation")) != below.get("formation"):  # its counts are for its own
-            below = {key: value for key, value in below.items() if key not in _COUNTS and key != "formation"}
         if merged.get("algo", below["algo"]) != below["algo"]:
             raise ConfigError(
                 f"preset {preset.name!r} is for {below['algo']}; algo={merged['algo']} was asked for. Drop one of them."
             )
+        below = _fitted(below, merged.get("formation", below.get("formation")))
         merged = {
             **below,
             **{k: {**below.get(k, {}), **v} if isinstance(v, Mapping) else v for k, v in merged.items()},
@@ -146,10 +146,14 @@ def check_effects(run: Run) -> None:
     get_formation(run.options.formation)
     if run.options.record and run.executor != "processes":
         raise ConfigError(f"record has no effect on the executor {run.executor}: the same seed gives the same run.")
-    if getattr(run.algorithm, "overlap", False) and run.options.formation != "single":
+    algo, formation, cls = run.options.algo, run.options.formation, get_algorithm(run.options.algo)
+    for name, why in idle_settings(cls, formation).items():
+        if getattr(run.algorithm, name) != getattr(cls.Config(), name):
+            raise ConfigError(f"{algo}.{name} has no effect in {formation}, {why}; leave it out.")
+    if formation == "apex" and run.options.samples_per_insert == 0 and getattr(run.algorithm, "anneal", False):
         raise ConfigError(
-            f"{run.options.algo}.overlap has no effect in {run.options.formation}, whose roles are at work at the same "
-            "time anyway; leave it out."
+            f"{algo}.anneal has no effect with samples_per_insert=0: how many updates there will be is not known. "
+            "Leave it out, or limit the draws of a transition."
         )
     if run.options.env_timeout and run.options.formation == "single":
         raise ConfigError("env_timeout has no effect in single, whose episodes must be replayable; try sync.")
@@ -158,6 +162,16 @@ def check_effects(run: Run) -> None:
             raise ConfigError(f"{name} has no effect on the executor {run.executor}; it is for processes.")
     if run.options.simulation and run.executor != "simulated":
         raise ConfigError(f"simulation has no effect on the executor {run.executor}; it is for simulated.")
+
+
+def _fitted(preset: Mapping[str, Any], formation: str | None) -> dict[str, Any]:
+    """A preset's settings for a formation: in another than its own, without counts and what has no effect there."""
+    if formation == preset.get("formation"):
+        return dict(preset)
+    algo = preset["algo"]
+    idle = idle_settings(get_algorithm(algo), formation or "single")
+    kept = {key: value for key, value in preset.items() if key not in _COUNTS and key != "formation"}
+    return {**kept, algo: {key: value for key, value in preset.get(algo, {}).items() if key not in idle}}
 
 
 def _normalised(layer: Mapping[str, Any]) -> dict[str, Any]:

@@ -76,6 +76,8 @@ class Program:
         self.workers = self.formation.count("worker")
         self.actors = self.formation.count("actor") or 1
         self.share = cls.share(run.algorithm, self.workers or self.learners)
+        if self.counts.samples_per_insert and cls.pace:
+            self.share = cls.paced(self.share, self.counts.samples_per_insert)
         if options.formation == "single":
             return
         if isinstance(self.env, VectorEnv):
@@ -213,13 +215,14 @@ class Program:
         options, plan = self.run.options, self.algorithm.plan
         envs = self._envs(self.acting_envs, "actor", role.index, start.incarnation)
         number = role.index + start.incarnation * self.formation.count(role.kind)  # its own stream of noise
+        apex = self.formation.name == "apex"
         collector = (
             RolloutCollector(policy, envs, options.seed, number)
             if isinstance(plan, Rollouts)
-            else StepCollector(policy, envs, options.seed, self.chunk_length, number)
+            else StepCollector(policy, envs, options.seed, self.chunk_length, number, prioritizes=apex)
         )
         count = self.formation.count(role.kind)
-        return Chunks(collector, role.index, count, start.sent, ladder=self.formation.name == "apex")
+        return Chunks(collector, role.index, count, start.sent, ladder=apex)
 
     def accounts(self, max_lag: int | None = None) -> Accounts:
         options = self.run.options

@@ -12,6 +12,9 @@ from starling.cli.train import parse
 from starling.core.errors import ConfigError, UnknownNameError
 from starling.experiments.config import resolve
 from starling.experiments.presets import presets
+from starling.experiments.program import Program
+
+APEX = {"algo": "dqn", "formation": "apex"}
 
 
 @pytest.fixture
@@ -176,6 +179,29 @@ def test_a_preset_gives_its_counts_to_its_own_formation_alone():
     assert other.algorithm.envs == resolve({"preset": "impala"}).algorithm.envs
 
 
+def test_a_preset_for_another_formation_leaves_out_what_has_no_effect_there():
+    acrobot, default = {"algo": "dqn", "env": "Acrobot-v1"}, ALGORITHMS["dqn"].Config()
+    single = resolve(acrobot)
+    assert single.algorithm.overlap
+    for formation in ("sync", "apex"):
+        other = resolve({**acrobot, "formation": formation})
+        assert other.preset == "dqn-acrobot"
+        assert other.algorithm.learning_rate == single.algorithm.learning_rate
+        assert not other.algorithm.overlap
+        assert resolve(other.to_mapping()) == other
+    assert other.algorithm.train_every == default.train_every
+    assert other.algorithm.epsilon_end == default.epsilon_end
+
+
+@pytest.mark.parametrize(("ratio", "period", "updates"), [(16, 8, 1), (8, 16, 1), (512, 1, 4), (192, 2, 3)])
+def test_a_schedule_in_apex_counts_on_the_updates_that_the_limiter_allows(ratio, period, updates):
+    """128 rows a batch, each drawn ``ratio`` times."""
+    settings = {"batch_size": 128, "learning_starts": 0, "anneal": True}
+    run = resolve({**APEX, "preset": "none", "steps": 1000, "samples_per_insert": ratio, "dqn": settings})
+    optimiser = Program(run).algorithm.optimiser
+    assert optimiser.learning_rate.steps == 1000 // period * updates
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -185,6 +211,11 @@ def test_a_preset_gives_its_counts_to_its_own_formation_alone():
         ({"simulation": {"loss": 0.1}}, "simulation has no effect on the executor inline; it is for simulated"),
         ({"env_timeout": 1.0}, "env_timeout has no effect in single"),
         ({"formation": "sync", "heartbeat": -1.0}, r"heartbeat=-1\.0; it must be 0"),
+        ({"formation": "sync", "ppo": {"overlap": True}}, r"ppo\.overlap has no effect in sync, whose roles"),
+        (APEX | {"dqn": {"train_every": 8}}, r"dqn\.train_every has no effect in apex, where samples_per_insert"),
+        (APEX | {"dqn": {"updates": 2}}, r"dqn\.updates has no effect in apex"),
+        (APEX | {"dqn": {"epsilon_end": 0.1}}, r"dqn\.epsilon_end has no effect in apex, where each actor explores"),
+        (APEX | {"samples_per_insert": 0, "dqn": {"anneal": True}}, r"dqn\.anneal has no effect with samples_per"),
     ],
 )
 def test_settings_without_effect_are_refused(settings, message):
