@@ -166,8 +166,8 @@ class Leaf(Space):
         return None
 
     def __str__(self) -> str:
-        lead = "T·" * self.time + "B·" * self.batch
-        return f"{self.dtype}[{lead}{'×'.join(map(str, self.shape)) or '1'}]"
+        sizes = ["T"] * self.time + ["B"] * self.batch + ["×".join(map(str, self.shape))] * bool(self.shape)
+        return f"{self.dtype}[{'·'.join(sizes)}]" if sizes else str(self.dtype)
 
 
 @dataclass(frozen=True, eq=False)

@@ -132,8 +132,10 @@ def test_what_makes_no_space_is_refused(make, message):
 
 def test_spaces_print_their_ranks_and_shapes():
     image = Int((84, 84, 4), 0, 256, "uint8").ranked(batch=True, time=True)
-    assert str(Dict(image=image, on=Bool())) == "{image: uint8[T·B·84×84×4], on: bool[1]}"
+    assert str(Dict(image=image, on=Bool())) == "{image: uint8[T·B·84×84×4], on: bool}"
     assert str(Tuple(Float((3,)))) == "(float32[3])"
+    assert str(Float((1,)).ranked(batch=True)) == "float32[B·1]"
+    assert str(Float().ranked(batch=True)) == "float32[B]"
 
 
 def test_bytes_do_not_count_the_ranks():
