@@ -29,6 +29,7 @@ __all__ = [
     "interleave_4x16",
     "load_1",
     "load_8",
+    "prefetch",
     "same_bytes",
     "store_1",
 ]
@@ -127,6 +128,20 @@ def interleave_4x16(typing_context: Any, target: Any, one: Any, two: Any, three:
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 5), generate
+
+
+@intrinsic
+def prefetch(typing_context: Any, source: Any) -> Any:
+    """Ask for the bytes at an address, which will be read soon."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        ask = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        builder.call(ask, [builder.inttoptr(args[0], pointer), number(0), number(3), number(1)])  # read, keep, data
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
 
 
 @intrinsic
