@@ -144,7 +144,7 @@ class _Session:
         self._resumed = resumed
         self._first = RoleId(program.formation.ends, 0)
         self._steps, self._updates = resumed or 0, 0
-        self._aside: list[Report] = []  # what other roles reported since the last report
+        self._aside = Report(-1, {})  # what other roles reported since the last report
         self._results: dict[RoleId, Tree] = {}
 
     @property
@@ -174,17 +174,15 @@ class _Session:
     def report(self, role: RoleId, report: Report) -> None:
         if role != self._first:
             if report.steps < 0:  # a role that does not count the run's steps: what it says goes with the next line
-                self._aside.append(report)
+                self._aside = _joined(self._aside, report)
             return
+        report, self._aside = _joined(self._aside, report), Report(-1, {})
         self._steps, self._updates = report.steps, int(report.values.get("updates", 0))
-        said, self._aside = [*self._aside, report], []
-        values = {name: value for each in said for name, value in each.values.items()}
-        histograms = {name: value for each in said for name, value in each.histograms.items()}
         speed = report.steps / max(self.seconds, 1e-9)
-        self._metrics.write(report.steps, {**values, "steps_per_second": speed}, histograms)
+        self._metrics.write(report.steps, {**report.values, "steps_per_second": speed}, report.histograms)
         prefix = f"{self.options.algo}.loss."
-        losses = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
-        self._progress.update(report.steps, episode_return=values.get("episode_return"), losses=losses)
+        losses = {key.removeprefix(prefix): value for key, value in report.values.items() if key.startswith(prefix)}
+        self._progress.update(report.steps, episode_return=report.values.get("episode_return"), losses=losses)
 
     def checkpoint(self, role: RoleId, checkpoint: Checkpoint) -> None:
         self.program.save(role, checkpoint, self.seconds)
@@ -246,6 +244,11 @@ class _Session:
         }
         self.run_dir.write_summary(summary)
         return summary
+
+
+def _joined(earlier: Report, report: Report) -> Report:
+    """A report with what an earlier one said beside it."""
+    return Report(report.steps, {**earlier.values, **report.values}, {**earlier.histograms, **report.histograms})
 
 
 def play(program: Program, policy: Policy, episodes: int, quiet: bool = True, seed: int | None = None) -> Evaluation:
