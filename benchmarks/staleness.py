@@ -51,7 +51,7 @@ def draw(found: dict[tuple[int, bool], list[tuple[float, float]]], file: Path) -
         for lag, each in zip(lags, returns):
             axes.plot([lag] * len(each), each, "o", color=colour, alpha=0.4, markersize=4, markeredgewidth=0)
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xticks(lags, labels=[f"{lag:.0f}" for lag in lags])
     axes.set_xlabel("updates between acting and learning (mean lag)")
     axes.set_ylabel("greedy return on CartPole-v1")
     axes.spines[["top", "right"]].set_visible(False)
