@@ -58,6 +58,7 @@ faults: setup
 learn: setup
 	$(BIN)/python benchmarks/learning.py
 	$(BIN)/python benchmarks/learning.py --formations --seeds 3
+	$(BIN)/python benchmarks/learning.py --presets --seeds 3
 
 pong: setup
 	$(BIN)/python benchmarks/pong.py

@@ -3,6 +3,7 @@
     .venv/bin/python benchmarks/learning.py                    # algorithms, 5 seeds on JAX, 2 on PyTorch
     .venv/bin/python benchmarks/learning.py --only ppo --seeds 2
     .venv/bin/python benchmarks/learning.py --formations       # formations on processes
+    .venv/bin/python benchmarks/learning.py --presets          # presets that no other yardstick uses
 
 Each run has processes of its own, through the command line. Exits with 1 where a requirement is not met.
 """
@@ -38,6 +39,10 @@ def formation(title: str, **settings: Any) -> Yardstick:
     return Yardstick(title, settings, 475)
 
 
+def preset(name: str, least: float) -> Yardstick:
+    return Yardstick(name, {"preset": name}, least)
+
+
 ALGORITHMS = (
     algorithm("ppo", "CartPole-v1", 100_000, 475),
     algorithm("a2c", "CartPole-v1", 500_000, 475),
@@ -50,6 +55,12 @@ FORMATIONS = (
     formation("ppo allreduce", algo="ppo", formation="allreduce", learners=2, actors=2),
     formation("ppo sharded_ps", algo="ppo", formation="sharded_ps", servers=2, actors=2),
 )
+PRESETS = (
+    preset("dqn-acrobot", -100),
+    preset("ppo-lunarlander", 200),  # solved, as Gymnasium puts it
+    preset("ppo-pendulum", -250),
+    preset("sac-mountaincarcontinuous", 90),  # solved
+)
 
 
 def judge(yardstick: Yardstick, backend: str, seeds: int) -> bool:
@@ -61,20 +72,22 @@ def judge(yardstick: Yardstick, backend: str, seeds: int) -> bool:
     seconds = sum(run["seconds"] for run in runs) / seeds
     cell = " ".join(f"{ret:7.1f}" for ret in returns)
     verdict = f"≥ {yardstick.least:6.1f}  {seconds:6.1f} s  {'ok' if passed else 'FELL SHORT'}"
-    print(f"{yardstick.title:20} {backend:5}  {cell:40}  IQM {interquartile_mean(returns):7.1f}  {verdict}", flush=True)
+    print(f"{yardstick.title:25} {backend:5}  {cell:40}  IQM {interquartile_mean(returns):7.1f}  {verdict}", flush=True)
     return passed
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--formations", action="store_true", help="formations instead of algorithms")
+    parser.add_argument("--presets", action="store_true", help="the other presets instead of algorithms")
     parser.add_argument("--only", default="", help="yardsticks whose title has this in it")
     parser.add_argument("--backend", choices=["jax", "torch"], help="one backend")
     parser.add_argument("--seeds", type=int, default=5, help="on JAX; PyTorch gets at most two")
     arguments = parser.parse_args()
-    backends = [arguments.backend] if arguments.backend else ["jax"] if arguments.formations else ["jax", "torch"]
+    chosen = FORMATIONS if arguments.formations else PRESETS if arguments.presets else ALGORITHMS
+    backends = [arguments.backend] if arguments.backend else ["jax", "torch"] if chosen is ALGORITHMS else ["jax"]
     passed = True
-    for yardstick in FORMATIONS if arguments.formations else ALGORITHMS:
+    for yardstick in chosen:
         if arguments.only in yardstick.title:
             for backend in backends:
                 passed &= judge(yardstick, backend, arguments.seeds if backend == "jax" else min(2, arguments.seeds))
