@@ -53,8 +53,8 @@ class Algorithm(Component):
     extras: ClassVar[Dict] = Dict()  # what ``act`` returns beside the action
     shared: ClassVar[tuple[str, ...]] = ("envs",)  # settings that several learners divide among them
     prioritizes: ClassVar[bool] = False  # whether it has ``priorities``, and metrics with "priorities" [B]
-    pace: ClassVar[tuple[str, ...]] = ()  # settings: environment steps between rounds of updates, updates in a round
-    explored: ClassVar[tuple[str, ...]] = ()  # settings that ``ladder`` takes the place of
+    pace_settings: ClassVar[tuple[str, ...]] = ()  # steps between rounds of updates, updates in a round
+    exploration_settings: ClassVar[tuple[str, ...]] = ()  # what ``ladder`` takes the place of
 
     @classmethod
     @abstractmethod
@@ -130,7 +130,7 @@ class Algorithm(Component):
     @classmethod
     def paced(cls, config: Any, samples_per_insert: float) -> Any:
         """The settings with the pace at which each transition is drawn so often, which schedules count on."""
-        every, updates = cls.pace
+        every, updates = cls.pace_settings
         period = Fraction(config.batch_size / samples_per_insert).limit_denominator(100)
         return dataclasses.replace(config, **{every: max(1, period.numerator), updates: period.denominator})
 

@@ -97,8 +97,8 @@ class DQN(Algorithm):
     prioritizes: ClassVar[bool] = True
     Config: ClassVar[type] = DQNConfig
     shared: ClassVar[tuple[str, ...]] = ("batch_size",)
-    pace: ClassVar[tuple[str, ...]] = ("train_every", "updates")
-    explored: ClassVar[tuple[str, ...]] = ("epsilon_start", "epsilon_end", "epsilon_fraction")
+    pace_settings: ClassVar[tuple[str, ...]] = ("train_every", "updates")
+    exploration_settings: ClassVar[tuple[str, ...]] = ("epsilon_start", "epsilon_end", "epsilon_fraction")
 
     @classmethod
     def compose(cls, config: DQNConfig, obs: Space, action: Space, envs: int, total_steps: int) -> DQN:

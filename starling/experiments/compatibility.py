@@ -53,8 +53,8 @@ def idle_settings(cls: type[Algorithm], formation: str) -> dict[str, str]:
         return {}
     idle = {"overlap": "whose roles are at work at the same time anyway"}
     if formation == "apex":
-        idle |= dict.fromkeys(cls.pace, "where samples_per_insert says how often to learn")
-        idle |= dict.fromkeys(cls.explored, "where each actor explores in its own way")
+        idle |= dict.fromkeys(cls.pace_settings, "where samples_per_insert says how often to learn")
+        idle |= dict.fromkeys(cls.exploration_settings, "where each actor explores in its own way")
     return {name: why for name, why in idle.items() if name in {field.name for field in fields(cls.Config)}}
 
 

@@ -76,7 +76,7 @@ class Program:
         self.workers = self.formation.count("worker")
         self.actors = self.formation.count("actor") or 1
         self.share = cls.share(run.algorithm, self.workers or self.learners)
-        if self.counts.samples_per_insert and cls.pace:
+        if self.counts.samples_per_insert and cls.pace_settings:
             self.share = cls.paced(self.share, self.counts.samples_per_insert)
         if options.formation == "single":
             return
