@@ -24,8 +24,8 @@ from starling.algorithms.base import inputs_of
 from starling.algorithms.dqn import DQN, DQNConfig
 from starling.algorithms.ppo import PPO, PPOConfig
 from starling.backends import get_backend
-from starling.components.assembly import assemble
-from starling.components.build import Graph, build
+from starling.components.graph.assembly import assemble
+from starling.components.graph.build import Graph, build
 from starling.core.spaces import Float, Int
 from starling.core.trees import items
 from starling.roles.policy import Policy

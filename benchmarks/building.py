@@ -21,7 +21,7 @@ BACKENDS = ("jax", "torch")
 def build_once(algo: str, backend: str) -> float:
     """Build ``algo`` in this process: seconds."""
     from starling.backends import get_backend
-    from starling.components.build import build
+    from starling.components.graph.build import build
     from starling.envs import make
     from starling.experiments.config import resolve
     from starling.experiments.training import assemble_for

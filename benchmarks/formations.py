@@ -98,7 +98,7 @@ def transport(rounds: int, seconds: float, peers: Path) -> list[Verdict]:
     It is copied into two buffers in turn, because a learner reads the last one while the next is written; copying over
     the same one again and again, which the cache makes faster, is noted.
     """
-    from starling.executors.shared import Ring
+    from starling.executors.shared_edges import Ring
 
     rollout = {"obs": np.random.default_rng(0).integers(0, 255, (20, 8, 84, 84, 4), dtype=np.uint8)}
     ring, buffers = Ring("experience", rollout, 2, 1), [np.empty_like(rollout["obs"]) for _ in range(2)]

@@ -11,9 +11,9 @@ from starling.algorithms.plans import Rollouts
 from starling.algorithms.policies import clipped_to_bounds, policy_noise, require_flat
 from starling.backends import ops
 from starling.components.base import Component, api
-from starling.components.encoders import ACTION_MASK, Flatten, split_mask
-from starling.components.heads import ValueHead, policy_head_for
-from starling.components.networks import PolicyNetwork, ValueNetwork, seeing, torso_for
+from starling.components.networks.encoders import ACTION_MASK, Flatten, split_mask
+from starling.components.networks.heads import ValueHead, policy_head_for
+from starling.components.networks.whole import PolicyNetwork, ValueNetwork, seeing, torso_for
 from starling.components.optimisers import Optimiser
 from starling.core.params import Params
 from starling.core.spaces import Dict, Float, Space

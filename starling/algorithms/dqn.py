@@ -14,9 +14,9 @@ from starling.algorithms.base import Algorithm, check_range
 from starling.algorithms.plans import Replay
 from starling.backends import ops
 from starling.components.base import api
-from starling.components.encoders import split_mask
-from starling.components.heads import DuelingHead, QHead
-from starling.components.networks import QNetwork, seeing, torso_for
+from starling.components.networks.encoders import split_mask
+from starling.components.networks.heads import DuelingHead, QHead
+from starling.components.networks.whole import QNetwork, seeing, torso_for
 from starling.components.optimisers import Adam, Optimiser
 from starling.components.schedules import Linear
 from starling.components.targets import periodic

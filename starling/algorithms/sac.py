@@ -14,9 +14,9 @@ from starling.algorithms.plans import Replay
 from starling.algorithms.policies import policy_noise, scaled_to_bounds
 from starling.backends import ops
 from starling.components.base import api
-from starling.components.heads import TwinCritics, ValueHead, squashed_head_for
-from starling.components.initialisers import constant
-from starling.components.networks import CriticNetwork, PolicyNetwork, seeing, torso_for
+from starling.components.networks.heads import TwinCritics, ValueHead, squashed_head_for
+from starling.components.networks.initialisers import constant
+from starling.components.networks.whole import CriticNetwork, PolicyNetwork, seeing, torso_for
 from starling.components.optimisers import Adam, Optimiser
 from starling.components.schedules import Constant
 from starling.components.targets import polyak

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from starling.backends.base import Backend
+from starling.backends.captures import carried, record_all
 from starling.backends.dispatch import Ops, register_ops
 from starling.backends.extras import make_ops
 from starling.backends.jax_products import matmul
-from starling.backends.tape import carried, record_all
 from starling.core.params import Params, with_scopes
 from starling.core.trees import Tree, map_leaves
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from starling.backends.base import get_backend
 from starling.backends.probe import probe, sources_of, spend_flops
-from starling.backends.straight import Tracer, opaque
+from starling.backends.tracing import Tracer, opaque
 from starling.core.errors import ConfigError, MissingExtraError
 from starling.core.trees import leaves, map_leaves
 

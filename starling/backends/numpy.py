@@ -13,10 +13,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from starling.backends.base import Backend
+from starling.backends.captures import carried, record_all
 from starling.backends.dispatch import Ops, register_ops
 from starling.backends.extras import make_ops, same_padding
-from starling.backends.straight import Straightener, line
-from starling.backends.tape import carried, record_all
+from starling.backends.tracing import Straightener, line
 from starling.core.errors import ConfigError
 from starling.core.trees import Tree, items, leaves, map_leaves
 

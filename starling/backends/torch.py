@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 
 from starling.backends.base import Backend
+from starling.backends.captures import carried, record_all
 from starling.backends.dispatch import Ops, register_ops
 from starling.backends.extras import make_ops, same_padding
 from starling.backends.numpy import cond, loop_scan
-from starling.backends.straight import Straightener, line
-from starling.backends.tape import carried, record_all
+from starling.backends.tracing import Straightener, line
 from starling.core.machine import keep_freed_memory
 from starling.core.trees import Tree, leaves, map_leaves, refilled
 

@@ -12,12 +12,12 @@ from starling.algorithms import get_algorithm
 from starling.core.errors import ConfigError
 from starling.core.machine import processors
 from starling.envs import make
-from starling.experiments.advice import Advice, recommend
 from starling.experiments.compatibility import traits_of
 from starling.experiments.config import Run, resolve
-from starling.experiments.timing import Timed, time_parts
 from starling.formations import FORMATIONS, Counts
 from starling.formations.compatibility import misfit
+from starling.insight.advice import Advice, recommend
+from starling.insight.timing import Timed, time_parts
 
 __all__ = ["advise"]
 

@@ -11,9 +11,9 @@ from typing import Annotated
 import tyro
 
 from starling.core.errors import ConfigError
-from starling.experiments.diagnosis import Diagnosis, diagnose
-from starling.experiments.evidence import Evidence, gather
-from starling.experiments.measures import EdgeMeasure, RoleMeasure
+from starling.insight.diagnosis import Diagnosis, diagnose
+from starling.insight.evidence import Evidence, gather
+from starling.insight.measures import EdgeMeasure, RoleMeasure
 
 __all__ = ["doctor"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import tyro
 
-from starling.components.assembly import Assembly
 from starling.components.drawing import draw_svg, draw_text
+from starling.components.graph.assembly import Assembly
 from starling.core.errors import RequestError, SpaceError
 from starling.envs import make
 from starling.experiments.config import resolve

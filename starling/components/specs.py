@@ -20,18 +20,17 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from starling.components import (
+from starling.components import optimisers, schedules
+from starling.components.base import Component
+from starling.components.networks import (
     encoders,
     exploration,
     heads,
     images,
     layers,
-    optimisers,
     preprocessing,
     recurrent,
-    schedules,
 )
-from starling.components.base import Component
 from starling.components.spec_values import to_value
 from starling.core.errors import ConfigError, UnknownNameError
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from starling.backends import get_backend
-from starling.components.assembly import assemble
 from starling.components.base import Component, apis
-from starling.components.build import build
+from starling.components.graph.assembly import assemble
+from starling.components.graph.build import build
 from starling.core.errors import ConfigError, SpaceError, UnknownNameError
 from starling.core.params import Params, with_scopes
 from starling.core.random import stream

@@ -1,9 +1,8 @@
 """The data plane: adders write experience, tables keep it, learners draw from them."""
 
-from starling.data.checkpoints import Checkpointer
-from starling.data.clients import ask_server
-from starling.data.datasets import Dataset, DatasetWriter
-from starling.data.episodes import (
+from starling.data.adders.nstep import NStepAdder, TransitionAdder, transition_signature
+from starling.data.adders.sequences import EpisodeAdder, SequenceAdder, sequence_signature
+from starling.data.datasets.episodes import (
     Episode,
     EpisodeWriter,
     episode_signature,
@@ -12,8 +11,17 @@ from starling.data.episodes import (
     read_episodes,
     replay,
 )
-from starling.data.frames import FramePool
-from starling.data.limiters import (
+from starling.data.datasets.files import Dataset, DatasetWriter
+from starling.data.frames.compressed import SqueezedFramePool
+from starling.data.frames.pool import FramePool
+from starling.data.saving.checkpoints import Checkpointer
+from starling.data.server.clients import ask_server
+from starling.data.server.samplers import Sampler
+from starling.data.server.serving import TableServer
+from starling.data.server.shards import ShardedSampler, ShardedWriter
+from starling.data.server.wire import ServerLostError
+from starling.data.server.writers import Writer
+from starling.data.tables.limiters import (
     Limiter,
     MinSize,
     Queue,
@@ -21,18 +29,10 @@ from starling.data.limiters import (
     SamplesPerInsert,
     TableClosedError,
 )
-from starling.data.nstep import NStepAdder, TransitionAdder, transition_signature
-from starling.data.sample import Beta, Sample
-from starling.data.samplers import Sampler
-from starling.data.selectors import Selector, prioritized
-from starling.data.sequences import EpisodeAdder, SequenceAdder, sequence_signature
-from starling.data.server import TableServer
-from starling.data.shards import ShardedSampler, ShardedWriter
-from starling.data.squeezed import SqueezedFramePool
-from starling.data.store import Store
-from starling.data.table import Table, queue, stack
-from starling.data.wire import ServerLostError
-from starling.data.writers import Writer
+from starling.data.tables.sample import Beta, Sample
+from starling.data.tables.selectors import Selector, prioritized
+from starling.data.tables.store import Store
+from starling.data.tables.table import Table, queue, stack
 
 __all__ = [
     "Beta",

@@ -8,7 +8,7 @@ from typing import Any
 from starling.core.effects import Checkpoint, Effect, Publish, Pulse, Put, Report, RoleCode, Sleep
 from starling.core.trees import Tree
 from starling.executors.base import DeadlockError, Program, Results, Start, Watcher
-from starling.executors.mailroom import WAIT, Mailroom
+from starling.executors.memory_edges import WAIT, Mailroom
 from starling.executors.waits import describe
 from starling.formations import RoleId
 

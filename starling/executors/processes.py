@@ -19,10 +19,10 @@ from starling.core import errors
 from starling.core.effects import Report
 from starling.core.errors import RunError, StarlingError
 from starling.executors.base import Program, Results, Start, Watcher
-from starling.executors.board import Board
 from starling.executors.heartbeat import Heartbeat
 from starling.executors.restarts import restarts_all, where_it_was
-from starling.executors.shared import Broadcast, Ring, make_segments, name_of
+from starling.executors.role_status import Board
+from starling.executors.shared_edges import Broadcast, Ring, make_segments, name_of
 from starling.formations import RoleId
 from starling.records import checkpoint
 

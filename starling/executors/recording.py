@@ -28,7 +28,7 @@ from starling.core.effects import (
 from starling.core.errors import RunError
 from starling.executors.base import Program, Results, Start, Watcher
 from starling.executors.inline import Turn, outward, take_turns
-from starling.executors.mailroom import WAIT, Mailroom, receiver_of, sender_of
+from starling.executors.memory_edges import WAIT, Mailroom, receiver_of, sender_of
 from starling.formations import Formation, RoleId
 
 __all__ = ["Recorder", "replay"]

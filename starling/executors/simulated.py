@@ -29,10 +29,10 @@ from starling.core.effects import (
 from starling.core.trees import Tree
 from starling.executors.base import DeadlockError, Program, Results, Start, Watcher
 from starling.executors.inline import outward
-from starling.executors.mailroom import WAIT, mean_of, receiver_of, sender_of
+from starling.executors.memory_edges import WAIT, mean_of, receiver_of, sender_of
 from starling.executors.restarts import restarts_all, where_it_was
+from starling.executors.simulated_faults import Forecast, Weather
 from starling.executors.waits import describe, edge_of
-from starling.executors.weather import Forecast, Weather
 from starling.formations import Formation, RoleId
 
 __all__ = ["Simulation", "run"]

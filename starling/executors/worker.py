@@ -25,10 +25,10 @@ from starling.core.errors import EnvError, StarlingError
 from starling.core.machine import give_way
 from starling.core.trees import Tree
 from starling.executors.base import Program, Start
-from starling.executors.board import DONE, WAITING, WORKING, Board
-from starling.executors.mailroom import WAIT
+from starling.executors.memory_edges import WAIT
 from starling.executors.recording import Recorder
-from starling.executors.shared import SharedEdges, make_segments
+from starling.executors.role_status import DONE, WAITING, WORKING, Board
+from starling.executors.shared_edges import SharedEdges, make_segments
 from starling.executors.waits import describe, edge_of
 from starling.formations import RoleId
 

@@ -13,8 +13,8 @@ from starling.algorithms import get_algorithm
 from starling.algorithms.base import Algorithm, inputs_of
 from starling.algorithms.plans import Replay, Rollouts
 from starling.backends import get_backend
-from starling.components.assembly import assemble
-from starling.components.build import build
+from starling.components.graph.assembly import assemble
+from starling.components.graph.build import build
 from starling.core.errors import CheckpointError, ConfigError, DataError
 from starling.core.params import Params
 from starling.core.random import stream

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from starling.algorithms.base import Algorithm
 from starling.algorithms.plans import Replay
 from starling.backends import available, get_backend
-from starling.components.assembly import Assembly
-from starling.components.shapes import SIZES
+from starling.components.graph.assembly import Assembly
+from starling.components.graph.shapes import SIZES
 from starling.core.machine import processors
 
 __all__ = ["Backends", "choose_backends", "limit_threads"]

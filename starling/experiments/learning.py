@@ -9,11 +9,11 @@ from starling.core.effects import Checkpoint, Pulse, Report, RoleCode
 from starling.executors.base import Start
 from starling.experiments.training import Training
 from starling.formations import RoleId
-from starling.roles.accounts import Metrics
 from starling.roles.gradients import GradientLearner, Keeper
 from starling.roles.learner import Learner
 from starling.roles.learning import Feed, ReplayFeed, RolloutFeed, apex_learner, learner
 from starling.roles.replay import table_for
+from starling.roles.run_counters import Metrics
 from starling.roles.serving import Workshop, buffer, parameter_server, worker
 
 if TYPE_CHECKING:

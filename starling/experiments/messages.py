@@ -8,7 +8,7 @@ import numpy as np
 
 from starling.algorithms.plans import Replay
 from starling.backends import get_backend
-from starling.components.build import build
+from starling.components.graph.build import build
 from starling.core.trees import Tree
 from starling.roles.chunks import blank_chunk
 

@@ -16,8 +16,8 @@ from starling.algorithms import get_algorithm
 from starling.algorithms.base import Algorithm, inputs_of
 from starling.algorithms.plans import Replay, Rollouts
 from starling.backends import get_backend
-from starling.components.assembly import Assembly, assemble
-from starling.components.build import Graph, build, create_parameters
+from starling.components.graph.assembly import Assembly, assemble
+from starling.components.graph.build import Graph, build, create_parameters
 from starling.core.effects import Checkpoint, RoleCode
 from starling.core.errors import ConfigError
 from starling.core.params import Params, with_scopes
@@ -33,12 +33,12 @@ from starling.experiments.evaluation import evaluate
 from starling.experiments.summaries import Summaries, check_summaries, component_patterns
 from starling.formations import Formation, RoleId, form, settle
 from starling.records.checkpoints import Checkpoints
-from starling.roles.accounts import Accounts, Pace
 from starling.roles.acting import actor, evaluator, inference, remote_actor
 from starling.roles.chunks import Chunks, StepCollector
 from starling.roles.collectors import RolloutCollector
 from starling.roles.learner import fitted
 from starling.roles.policy import ACTING, AnyPolicy, Policy, RemotePolicy
+from starling.roles.run_counters import Accounts, Pace
 
 if TYPE_CHECKING:
     from starling.experiments.training import Training

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from starling.components.assembly import Assembly
+from starling.components.graph.assembly import Assembly
 from starling.core.errors import UnknownNameError
 from starling.core.trees import items
 

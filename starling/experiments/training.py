@@ -12,8 +12,8 @@ from starling.algorithms import get_algorithm
 from starling.algorithms.base import Algorithm, inputs_of
 from starling.algorithms.plans import Replay
 from starling.backends import get_backend
-from starling.components.assembly import Assembly, assemble
-from starling.components.build import Graph, build
+from starling.components.graph.assembly import Assembly, assemble
+from starling.components.graph.build import Graph, build
 from starling.core.params import Params, with_scopes
 from starling.core.spaces import Space
 from starling.core.trees import Tree

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from starling.components.svg import INK, PALE, STYLE
+from starling.components.drawing.svg import INK, PALE, STYLE
 from starling.formations.arrangement import Arrangement, Arrow, arrange
 from starling.formations.base import Formation
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from starling.algorithms.base import Algorithm
-from starling.components.build import Graph
+from starling.components.graph.build import Graph
 from starling.components.optimisers import clip_by_global_norm
 from starling.core.errors import ConfigError
 from starling.core.params import Params, with_scopes

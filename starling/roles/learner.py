@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from starling.algorithms.base import Algorithm
-from starling.components.build import Graph, cutter
+from starling.components.graph.build import Graph, cutter
 from starling.core.errors import CheckpointError, RunError
 from starling.core.params import Params, with_scopes
 from starling.core.random import generator_state, restore_generator, stream

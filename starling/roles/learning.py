@@ -10,11 +10,11 @@ import numpy as np
 from starling.algorithms.plans import Replay
 from starling.core.effects import AllReduce, Effect, Publish, Put, RoleCode, Take
 from starling.core.trees import Tree
-from starling.roles.accounts import Accounts, Metrics
 from starling.roles.chunks import joined
 from starling.roles.gradients import GradientLearner
 from starling.roles.learner import Learner
 from starling.roles.replay import batch_of, insert_rows, learn_round
+from starling.roles.run_counters import Accounts, Metrics
 
 if TYPE_CHECKING:
     from starling.data import Table

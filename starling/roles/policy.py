@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from starling.algorithms.base import Algorithm
-from starling.components.build import Graph
+from starling.components.graph.build import Graph
 from starling.core.effects import Effect, Put, Take
 from starling.core.params import Params
 from starling.core.trees import Tree

@@ -11,15 +11,15 @@ import numpy as np
 from starling.algorithms.plans import Replay
 from starling.core.effects import Checkpoint, Effect, Latest, Publish, Put, Report, RoleCode, Take
 from starling.core.trees import Tree
-from starling.roles.accounts import Accounts, Metrics
 from starling.roles.chunks import EPISODES, Chunks
 from starling.roles.gradients import GradientLearner, Keeper, merged, part_of
 from starling.roles.policy import Policy
 from starling.roles.replay import batch_of, insert_rows
+from starling.roles.run_counters import Accounts, Metrics
 
 if TYPE_CHECKING:
     from starling.data import Table
-    from starling.data.limiters import Limiter
+    from starling.data.tables.limiters import Limiter
 
 __all__ = ["Tally", "Workshop", "buffer", "nothing", "parameter_server", "worker"]
 

@@ -13,8 +13,8 @@ from starling.algorithms import ALGORITHMS
 from starling.algorithms.base import Algorithm, inputs_of
 from starling.algorithms.plans import Replay
 from starling.backends import get_backend
-from starling.components.assembly import Assembly, assemble
-from starling.components.build import Graph, build
+from starling.components.graph.assembly import Assembly, assemble
+from starling.components.graph.build import Graph, build
 from starling.core.spaces import Bool, Dict, Float, Int, Space
 
 SMALL: dict[str, dict[str, Any]] = {

@@ -11,8 +11,8 @@ from starling.algorithms import ALGORITHMS
 from starling.algorithms.base import inputs_of
 from starling.algorithms.plans import Replay
 from starling.backends import get_backend
-from starling.components.assembly import assemble
-from starling.components.build import build
+from starling.components.graph.assembly import assemble
+from starling.components.graph.build import build
 from starling.core.errors import SpaceError
 from starling.core.spaces import Bool, Float, Int
 from starling.core.trees import items, leaves, map_leaves

@@ -5,11 +5,11 @@ import pytest
 
 from starling.backends import get_backend, ops
 from starling.backends.modules import adapter_of, kind_of
-from starling.components.assembly import assemble
 from starling.components.base import Component, api
-from starling.components.build import build
-from starling.components.layers import Linear
-from starling.components.modules import Module, as_component
+from starling.components.graph.assembly import assemble
+from starling.components.graph.build import build
+from starling.components.networks.layers import Linear
+from starling.components.networks.modules import Module, as_component
 from starling.components.optimisers import Adam
 from starling.components.testing import ComponentTest
 from starling.core.errors import ConfigError, MissingExtraError, SpaceError

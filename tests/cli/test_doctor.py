@@ -14,7 +14,7 @@ import pytest
 from starling.formations import form
 from starling.records.lock import RunLock
 from tests.experiments.commands import TOYS, finish, launch
-from tests.experiments.statuses import actors_and_learner
+from tests.insight.statuses import actors_and_learner
 
 TINY = ["--a2c.hidden", "4", "--a2c.envs", "2", "--a2c.rollout", "8", "--quiet", "--eval-episodes", "1"]
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from starling.backends import available, get_backend, ops
-from starling.components.assembly import assemble
 from starling.components.base import Component
-from starling.components.build import build, create_parameters
+from starling.components.graph.assembly import assemble
+from starling.components.graph.build import build, create_parameters
 from starling.core.spaces import Space
 from starling.core.trees import items, leaves
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from starling.backends import ops
 from starling.components.base import Component, api
-from starling.components.initialisers import lecun
-from starling.components.layers import MLP, Linear
+from starling.components.networks.initialisers import lecun
+from starling.components.networks.layers import MLP, Linear
 from starling.core.params import Params
 from starling.core.spaces import Bool, Float, Int, Space
 

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 
 from starling.backends import ops
-from starling.components.assembly import assemble
 from starling.components.base import Component, api
-from starling.components.build import create_parameters
-from starling.components.images import NatureCNN
-from starling.components.initialisers import zeros
-from starling.components.layers import MLP, Linear
+from starling.components.graph.assembly import assemble
+from starling.components.graph.build import create_parameters
+from starling.components.networks.images import NatureCNN
+from starling.components.networks.initialisers import zeros
+from starling.components.networks.layers import MLP, Linear
 from starling.core.errors import ConfigError, SpaceError
 from starling.core.spaces import Float, Int
 from starling.core.trees import items

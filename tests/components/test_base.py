@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from starling.components.base import Component, api, apis, children, expectations, replace_children
-from starling.components.layers import MLP, Linear
+from starling.components.networks.layers import MLP, Linear
 
 
 class Base(Component):

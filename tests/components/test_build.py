@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from starling.backends import available, get_backend, ops
-from starling.components.assembly import assemble
 from starling.components.base import Component, api
-from starling.components.build import build, create_parameters, cutter
-from starling.components.layers import MLP, Linear
-from starling.components.recurrent import GRU
+from starling.components.graph.assembly import assemble
+from starling.components.graph.build import build, create_parameters, cutter
+from starling.components.networks.layers import MLP, Linear
+from starling.components.networks.recurrent import GRU
 from starling.core.errors import ConfigError
 from starling.core.params import Params
 from starling.core.spaces import Float
@@ -201,8 +201,8 @@ TWO_DEVICES = """
 import json
 import numpy as np
 from starling.backends import get_backend
-from starling.components.assembly import assemble
-from starling.components.build import build, cutter
+from starling.components.graph.assembly import assemble
+from starling.components.graph.build import build, cutter
 from starling.core.trees import items
 from tests.components import test_build as t
 

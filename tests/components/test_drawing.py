@@ -7,16 +7,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from starling.backends import ops
-from starling.components.assembly import assemble
 from starling.components.base import Component, api
 from starling.components.drawing import draw_svg, draw_text, svg_text
-from starling.components.graph_layers import Sizes
-from starling.components.graph_layout import lay_out
-from starling.components.graph_model import Cluster, Edge, GraphModel, Node, graph_model, kind_of_space
-from starling.components.graph_text import short_number
-from starling.components.layers import MLP, Linear
-from starling.components.recurrent import GRU
-from starling.components.svg import COLOURS, RED
+from starling.components.drawing.layers import Sizes
+from starling.components.drawing.layout import lay_out
+from starling.components.drawing.model import Cluster, Edge, GraphModel, Node, graph_model, kind_of_space
+from starling.components.drawing.svg import COLOURS, RED
+from starling.components.drawing.text import short_number
+from starling.components.graph.assembly import assemble
+from starling.components.networks.layers import MLP, Linear
+from starling.components.networks.recurrent import GRU
 from starling.core.errors import SpaceError
 from starling.core.spaces import Bool, Float, Int
 from tests.components.graphs import INPUTS, OBS, Agent, QNet, agent

@@ -1,10 +1,17 @@
 import numpy as np
 import pytest
 
-from starling.components.encoders import ChannelsLast, DictEncoder, Flatten, TupleEncoder, encoder_for, split_mask
-from starling.components.images import CNN, ImpalaResNet, NatureCNN
-from starling.components.layers import Linear, Sequential
-from starling.components.preprocessing import OneHot
+from starling.components.networks.encoders import (
+    ChannelsLast,
+    DictEncoder,
+    Flatten,
+    TupleEncoder,
+    encoder_for,
+    split_mask,
+)
+from starling.components.networks.images import CNN, ImpalaResNet, NatureCNN
+from starling.components.networks.layers import Linear, Sequential
+from starling.components.networks.preprocessing import OneHot
 from starling.core.errors import SpaceError
 from starling.core.spaces import Bool, Dict, Float, Int, Tuple
 from starling.core.trees import map_leaves

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from starling.backends import get_backend
-from starling.components.exploration import Boltzmann, EpsilonGreedy, GaussianNoise, OrnsteinUhlenbeck
+from starling.components.networks.exploration import Boltzmann, EpsilonGreedy, GaussianNoise, OrnsteinUhlenbeck
 from starling.components.schedules import Constant, Linear
 from starling.core.errors import ConfigError
 from tests.components.building import BACKENDS, assert_same

@@ -1,4 +1,4 @@
-from starling.components import heads, policy_heads, value_heads
+from starling.components.networks import heads, policy_heads, value_heads
 
 
 def test_every_head_is_found_in_one_place():

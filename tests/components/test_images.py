@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from starling.components.images import CNN, ImpalaResNet, NatureCNN
+from starling.components.networks.images import CNN, ImpalaResNet, NatureCNN
 from starling.core.errors import SpaceError
 from starling.core.params import Params
 from starling.core.spaces import Float, Int

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from starling.components.layers import (
+from starling.components.networks.layers import (
     MLP,
     LayerNorm,
     Linear,

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from starling.components.heads import (
+from starling.components.networks.heads import (
     BernoulliHead,
     CategoricalHead,
     DeterministicHead,

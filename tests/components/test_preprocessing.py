@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from starling.backends import get_backend, ops
-from starling.components.preprocessing import OneHot, RunningNormaliser, Scale, Stack
+from starling.components.networks.preprocessing import OneHot, RunningNormaliser, Scale, Stack
 from starling.core.errors import ConfigError, SpaceError
 from starling.core.params import Params
 from starling.core.spaces import Float, Int

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from starling.backends import get_backend
-from starling.components.recurrent import GRU, LSTM, Embedding
+from starling.components.networks.recurrent import GRU, LSTM, Embedding
 from starling.core.params import Params
 from starling.core.spaces import Bool, Dict, Float, Int
 from starling.core.trees import map_leaves

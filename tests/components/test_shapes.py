@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from starling.components.shapes import SIZES, describe, violation
+from starling.components.graph.shapes import SIZES, describe, violation
 
 
 def zeros(*shape, dtype="float32"):

@@ -6,19 +6,18 @@ from typing import Any, Literal
 import pytest
 import yaml
 
-from starling.components import (
+from starling.components import optimisers, schedules
+from starling.components.base import Component
+from starling.components.networks import (
     encoders,
     exploration,
     heads,
     images,
     layers,
-    optimisers,
     preprocessing,
     recurrent,
-    schedules,
 )
-from starling.components.base import Component
-from starling.components.layers import MLP, Linear
+from starling.components.networks.layers import MLP, Linear
 from starling.components.optimisers import Adam, Optimiser
 from starling.components.schedules import Constant, Schedule
 from starling.components.specs import COMPONENTS, from_spec, to_spec

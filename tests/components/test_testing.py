@@ -3,8 +3,8 @@ import pytest
 
 from starling.backends import available, ops
 from starling.components.base import Component, api
-from starling.components.initialisers import constant, ones
-from starling.components.layers import MLP, Linear
+from starling.components.networks.initialisers import constant, ones
+from starling.components.networks.layers import MLP, Linear
 from starling.components.testing import ComponentTest
 from starling.core.errors import ConfigError, SpaceError, UnknownNameError
 from starling.core.spaces import Bool, Dict, Float, Int, Tuple

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from starling.components.heads import (
+from starling.components.networks.heads import (
     ActionCritic,
     CategoricalQHead,
     DuelingHead,
@@ -11,7 +11,7 @@ from starling.components.heads import (
     TwinCritics,
     ValueHead,
 )
-from starling.components.layers import MLP
+from starling.components.networks.layers import MLP
 from starling.core.errors import ConfigError
 from starling.core.params import Params
 from starling.core.spaces import Float

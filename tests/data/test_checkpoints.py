@@ -25,10 +25,10 @@ from starling.data import (
     table_kernels,
     transition_signature,
 )
-from starling.data.pages import FrozenArrays, touch, touch_range
-from starling.data.rehearsal import rehearse
-from starling.data.snapshots import Snapshot
-from starling.data.sources import sources_of
+from starling.data.saving.sources import sources_of
+from starling.data.saving.warm_up import rehearse
+from starling.data.tables.copy_on_write import FrozenArrays, touch, touch_range
+from starling.data.tables.snapshots import Snapshot
 
 from .helpers import POINT, points
 from .test_frames import KINDS, Stacks, images, make_pool

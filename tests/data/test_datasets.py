@@ -17,8 +17,8 @@ from starling.data import (
     replay,
     transition_signature,
 )
-from starling.data import datasets as module
-from starling.data.schema import space_from_plain, space_to_plain
+from starling.data.datasets import files as module
+from starling.data.datasets.schema import space_from_plain, space_to_plain
 
 from .helpers import POINT, points
 from .test_frames import Stacks, images

@@ -19,9 +19,9 @@ from starling.data import (
     sequence_signature,
     transition_signature,
 )
-from starling.data.kernels import address
-from starling.data.memory import available_memory
-from starling.data.squeezed import squeeze, unsqueeze
+from starling.data.frames.compressed import squeeze, unsqueeze
+from starling.data.tables.kernels import address
+from starling.data.tables.memory import available_memory
 from tests.data import filled
 
 KINDS = [FramePool, SqueezedFramePool]

@@ -5,7 +5,7 @@ import pytest
 
 from starling.core.errors import ConfigError
 from starling.data import MinSize, Queue, RateLimitTimeout, SamplesPerInsert, Table
-from starling.data.limiters import Counts
+from starling.data.tables.limiters import Counts
 
 from .helpers import POINT, points
 

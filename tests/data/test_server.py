@@ -29,8 +29,8 @@ from starling.data import (
     queue,
     transition_signature,
 )
-from starling.data.journal import DRAW, INSERT, UPDATE, Journal, read_journals
-from starling.data.protocol import HEAD, UPDATE_TAIL
+from starling.data.saving.journal import DRAW, INSERT, UPDATE, Journal, read_journals
+from starling.data.server.protocol import HEAD, UPDATE_TAIL
 
 from .helpers import POINT, points
 from .remote import (

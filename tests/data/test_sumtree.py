@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from starling.data.sumtree import draw_many, leaf_weight, set_many, set_one, total_weight, tree_levels, tree_size
+from starling.data.tables.sumtree import draw_many, leaf_weight, set_many, set_one, total_weight, tree_levels, tree_size
 
 
 def make(weights):

@@ -8,7 +8,7 @@ import pytest
 
 from starling.executors import get_executor
 from starling.executors.simulated import Simulation
-from starling.executors.weather import Weather
+from starling.executors.simulated_faults import Weather
 from starling.formations import RoleId
 from starling.records.hashes import parameter_hash
 from tests.executors.programs import Watcher, program_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from starling.core.errors import RunError
-from starling.executors.shared import Ring
+from starling.executors.shared_edges import Ring
 
 
 def item(number):

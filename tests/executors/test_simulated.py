@@ -10,7 +10,7 @@ from starling.core.effects import Latest, Publish, Put, Take
 from starling.core.errors import ConfigError, UnknownNameError
 from starling.executors import DeadlockError, inline
 from starling.executors.simulated import Simulation, Wire
-from starling.executors.weather import Weather
+from starling.executors.simulated_faults import Weather
 from starling.formations import Edge, Formation, Roles
 from tests.executors.programs import Watcher, program_of
 

@@ -8,8 +8,8 @@ import pytest
 from starling.algorithms import A2C
 from starling.algorithms.base import inputs_of
 from starling.backends import get_backend
-from starling.components.assembly import assemble
-from starling.components.build import build
+from starling.components.graph.assembly import assemble
+from starling.components.graph.build import build
 from starling.envs import make
 from starling.experiments.evaluation import Evaluation, evaluate
 from starling.roles.policy import Policy

@@ -9,8 +9,8 @@ import pytest
 from starling.algorithms import A2C, DQN
 from starling.algorithms.base import inputs_of
 from starling.backends import get_backend
-from starling.components.assembly import assemble
-from starling.components.build import build
+from starling.components.graph.assembly import assemble
+from starling.components.graph.build import build
 from starling.data import MinSize, Table, transition_signature
 from starling.envs import make
 from starling.roles.collectors import RolloutCollector, TransitionCollector

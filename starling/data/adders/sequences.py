@@ -1,0 +1,235 @@
+"""Sequences of fixed length from a vector of environments, and whole episodes.
+
+An item is T steps of one episode: ``obs`` [T + 1] (the last is the successor of the last step: observations are not
+stored twice), ``action``, ``reward``, ``discount`` and the extras [T], ``mask`` [T] (False behind the episode's end,
+where all is zero), and ``state``: the recurrent state before the first step, where the signature has one (R2D2).
+``discount`` is γ, 0 where the episode terminated; truncation keeps it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from starling.core.errors import ConfigError, DataError
+from starling.core.spaces import Bool, Dict, Float, Leaf, Space, Tuple
+from starling.data.adders.steps import NO_FINAL, ORIGIN, ORIGIN_SPACE, Intake, Leaves, Priority, Sink, as_sinks
+
+__all__ = ["EpisodeAdder", "SequenceAdder", "sequence_signature"]
+
+NEEDED = ("obs", "action", "reward", "discount", "mask")
+
+
+def _in_time(space: Space, steps: int) -> Space:
+    """The space of ``steps`` values in a row."""
+    if isinstance(space, Leaf):
+        low, high = (
+            b if np.ndim(b) == 0 else np.broadcast_to(b, (steps, *space.shape)) for b in (space.low, space.high)
+        )
+        return dataclasses.replace(space, shape=(steps, *space.shape), low=low, high=high)
+    if isinstance(space, Dict):
+        return Dict({key: _in_time(child, steps) for key, child in space.spaces.items()})
+    return Tuple(*(_in_time(child, steps) for child in space.spaces))  # type: ignore[attr-defined]
+
+
+def _one_step(space: Space) -> Space:
+    """The space of one of the values of a space made by ``_in_time``."""
+    if isinstance(space, Leaf):
+        low, high = (b if np.ndim(b) == 0 else np.asarray(b)[0] for b in (space.low, space.high))
+        return dataclasses.replace(space, shape=space.shape[1:], low=low, high=high)
+    if isinstance(space, Dict):
+        return Dict({key: _one_step(child) for key, child in space.spaces.items()})
+    return Tuple(*(_one_step(child) for child in space.spaces))  # type: ignore[attr-defined]
+
+
+def sequence_signature(
+    obs: Space, action: Space, length: int, state: Space | None = None, origin: bool = False, **extras: Space
+) -> Dict:
+    """The signature of sequences of ``length`` steps; ``state`` is the recurrent state of one environment."""
+    if length < 1:
+        raise ConfigError(f"length={length}; a sequence has at least one step.")
+    steps = {"action": action, "reward": Float(()), "discount": Float(()), "mask": Bool(()), **extras}
+    if origin:
+        steps[ORIGIN] = ORIGIN_SPACE
+    spaces = {name: _in_time(space, length) for name, space in steps.items()}
+    spaces["obs"] = _in_time(obs, length + 1)
+    return Dict(spaces if state is None else {**spaces, "state": state})
+
+
+class SequenceAdder:
+    """Turns vector steps into sequences of the tables' length.
+
+        signature = sequence_signature(obs, action, length=80, state=lstm_state)
+        adder = SequenceAdder(table, num_envs=8, gamma=0.997, overlap=40, burn_in=40)
+        adder.add(obs, action, {"state": state_before}, reward, terminated, truncated, next_obs, final_obs, valid)
+
+    Neighbouring sequences of an episode share ``overlap`` steps. Sequences never cross an episode's end: the last one
+    is padded. One that would hold nothing new, or nothing behind its ``burn_in`` steps, is left out.
+    """
+
+    def __init__(
+        self,
+        sinks: Sink | Sequence[Sink],
+        num_envs: int,
+        gamma: float = 0.99,
+        *,
+        overlap: int = 0,
+        burn_in: int = 0,
+        priority: Priority | None = None,
+        actor: int = 0,
+    ) -> None:
+        each = as_sinks(sinks, NEEDED, "sequence_signature")
+        self.signature = each[0].signature
+        spaces = self.signature.spaces
+        self.length = length = dict(spaces["mask"].items())[""].shape[0]
+        if not 0 <= overlap < length or not 0 <= burn_in < length:
+            raise ConfigError(
+                f"overlap={overlap}, burn_in={burn_in}; both lie between 0 and length − 1 = {length - 1}."
+            )
+        if not 0 <= gamma <= 1:
+            raise ConfigError(f"gamma={gamma}; a discount factor lies between 0 and 1.")
+        self.num_envs, self.gamma, self.overlap, self.burn_in = num_envs, gamma, overlap, burn_in
+        extras = [name for name in spaces if name not in (*NEEDED, "state", ORIGIN)]
+        taken = {name: _one_step(spaces[name]) for name in ("obs", "action", *extras)}
+        if "state" in spaces:
+            taken["state"] = spaces["state"]
+        self._intake = Intake(each, num_envs, taken, length + 1, priority, actor)
+        self._count = np.zeros(num_envs, np.int64)
+        self._first = np.ones(num_envs, np.bool_)  # no sequence of this episode was emitted yet
+        numbers: dict[str, list[Leaf]] = {"reward": [Float(())], "discount": [Float(())], "mask": [Bool(())]}
+        kept = {**self._intake.kept, **numbers}
+        # One more row than steps, for the observation behind the last.
+        self._rows = {
+            name: [np.zeros((num_envs, length + (name == "obs"), *leaf.shape), leaf.numpy_dtype) for leaf in leaves]
+            for name, leaves in kept.items()
+        }
+        # Minus one is no frame: what lies behind the end refers to none.
+        sharing = self._intake.sharing
+        self._blank = [-1 if sharing and sharing.pools[i] else 0 for i in range(len(kept["obs"]))]
+
+    @property
+    def version(self) -> int:
+        """The version of the weights that now act; set it where the extras bring none."""
+        return self._intake.version
+
+    @version.setter
+    def version(self, version: int) -> None:
+        self._intake.version = version
+
+    def add(
+        self,
+        obs: Any,
+        action: Any,
+        extras: Any,
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        next_obs: Any,
+        final_obs: Any = None,
+        valid: np.ndarray | None = None,
+    ) -> int:
+        """Take one vector step; returns how many sequences it completed."""
+        intake = self._intake
+        now, after, finals, given = intake.read(obs, action, extras, next_obs, final_obs)
+        real = np.ones(self.num_envs, np.bool_) if valid is None else valid
+        ended = (terminated | truncated) & real
+        if finals is None and ended.any():
+            raise DataError(NO_FINAL)
+        if intake.sharing is not None:
+            now, after, finals = intake.sharing.intern(now, after, finals, ended)
+        given["obs"] = now
+        given["reward"] = [np.asarray(reward, np.float32)]
+        given["discount"] = [np.where(terminated, 0.0, self.gamma).astype(np.float32)]
+        given["mask"] = [real]
+        if intake.origins is not None:
+            given[ORIGIN] = [intake.origins.number(extras, valid)]
+        self._store(given, after, finals, np.flatnonzero(real), ended)
+        return self._emit(ended)
+
+    def _store(
+        self, given: dict[str, Leaves], after: Leaves, finals: Leaves | None, envs: np.ndarray, ended: np.ndarray
+    ) -> None:
+        """Write the step into the current sequence of its environment, and its successor behind it."""
+        places = self._count[envs]
+        for name, leaves in given.items():
+            for rows, leaf in zip(self._rows[name], leaves):
+                rows[envs, places] = leaf[envs]
+        over = ended[envs]
+        for i, rows in enumerate(self._rows["obs"]):
+            rows[envs, places + 1] = after[i][envs]
+            if finals is not None:
+                rows[envs[over], places[over] + 1] = finals[i][envs[over]]
+        self._count[envs] += 1
+
+    def _emit(self, ended: np.ndarray) -> int:
+        """Insert the sequences that are complete and make room for the next ones."""
+        full = self._count == self.length
+        new = self._first | (self._count > self.overlap)
+        closing = ended & new & (self._count > self.burn_in)
+        out = np.flatnonzero(full | closing)
+        if out.size:
+            for b in out[~full[out]]:
+                self._pad(b)
+            parts = {name: [rows[out] for rows in leaves] for name, leaves in self._rows.items()}
+            if "state" in parts:
+                parts["state"] = [rows[:, 0] for rows in parts["state"]]
+            self._intake.deliver(parts, out.size)
+        going_on = np.flatnonzero(full & ~ended)
+        if going_on.size:
+            self._shift(going_on)
+        self._count[ended] = 0
+        self._first[ended] = True
+        return int(out.size)
+
+    def _pad(self, b: int) -> None:
+        """Blank what lies behind the last step."""
+        count = self._count[b]
+        for name, leaves in self._rows.items():
+            for i, rows in enumerate(leaves):
+                if name == "obs":
+                    rows[b, count + 1 :] = self._blank[i]
+                else:
+                    rows[b, count:] = 0
+
+    def _shift(self, envs: np.ndarray) -> None:
+        """Let the next sequence start with the last ``overlap`` steps of this one."""
+        period = self.length - self.overlap
+        for leaves in self._rows.values():
+            for rows in leaves:
+                rows[envs, : rows.shape[1] - period] = rows[envs, period:]
+        self._count[envs] = self.overlap
+        self._first[envs] = False
+
+    def state(self) -> dict[str, Any]:
+        """Unfinished sequences and counters, as a tree of arrays and numbers (copies)."""
+        return {
+            "count": self._count.copy(),
+            "first": self._first.copy(),
+            "rows": {k: {str(i): leaf.copy() for i, leaf in enumerate(v)} for k, v in self._rows.items()},
+            **self._intake.state(),
+        }
+
+    def restore(self, state: Any) -> None:
+        """Continue from ``state()`` of an adder with the same environments and signature."""
+        if np.shape(state["count"]) != self._count.shape:
+            raise DataError(f"the state is of {np.size(state['count'])} environments; this adder has {self.num_envs}.")
+        self._count[:], self._first[:] = state["count"], state["first"]
+        for name, leaves in self._rows.items():
+            for i, leaf in enumerate(leaves):
+                leaf[...] = state["rows"][name][str(i)]
+        self._intake.restore(state)
+
+
+def EpisodeAdder(
+    sinks: Sink | Sequence[Sink],
+    num_envs: int,
+    gamma: float = 0.99,
+    *,
+    priority: Priority | None = None,
+    actor: int = 0,
+) -> SequenceAdder:
+    """Whole episodes, padded to the tables' length; a longer one becomes several items, one after the other."""
+    return SequenceAdder(sinks, num_envs, gamma, priority=priority, actor=actor)

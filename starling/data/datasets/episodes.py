@@ -1,0 +1,206 @@
+"""Episodes as datasets: written and read as steps, replayed into adders, exchanged with Minari.
+
+The rows of an episode are its steps and one more for the observation behind the last; ``last`` marks that row, whose
+action and reward mean nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from starling.core.errors import ConfigError, DataError, MissingExtraError
+from starling.core.spaces import Bool, Dict, Float, Int, Space, Tuple
+from starling.core.trees import leaves, map_leaves
+from starling.data.datasets.files import Dataset, DatasetWriter
+
+__all__ = ["Episode", "EpisodeWriter", "episode_signature", "export_minari", "import_minari", "read_episodes", "replay"]
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One episode of T steps: ``obs`` has T + 1 rows, the others T. How it ended is in its last step."""
+
+    obs: Any
+    action: Any
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    extras: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return int(self.reward.shape[0])
+
+
+class Adder(Protocol):
+    num_envs: int
+
+    def add(self, *args: Any, **kwargs: Any) -> int: ...
+
+
+def episode_signature(obs: Space, action: Space, **extras: Space) -> Dict:
+    """The signature of a dataset of episodes."""
+    flags = {"terminated": Bool(()), "truncated": Bool(()), "last": Bool(()), "episode": Int((), 0, 2**62, "int64")}
+    return Dict({"obs": obs, "action": action, "reward": Float((), dtype="float64"), **flags, **extras})
+
+
+class EpisodeWriter:
+    """Writes episodes to a dataset directory."""
+
+    def __init__(self, directory: str | Path, obs: Space, action: Space, **extras: Space) -> None:
+        self._writer = DatasetWriter(directory, episode_signature(obs, action, **extras))
+        self._extras = sorted(extras)
+        self.written = 0
+
+    def write(self, episode: Episode) -> None:
+        steps = len(episode)
+        if steps < 1 or any(np.shape(leaf)[0] != steps + 1 for leaf in leaves(episode.obs)):
+            shapes = [np.shape(leaf) for leaf in leaves(episode.obs)]
+            raise DataError(f"observations {shapes} arrived for {steps} steps; one more than steps was expected.")
+
+        def with_last(value: Any) -> Any:
+            return map_leaves(lambda leaf: np.concatenate([leaf, np.zeros_like(leaf[:1])]), value)
+
+        rows = {name: with_last(getattr(episode, name)) for name in ("action", "terminated", "truncated")}
+        rows["reward"] = with_last(np.asarray(episode.reward, np.float64))
+        rows |= {name: with_last(episode.extras[name]) for name in self._extras}
+        rows["obs"] = episode.obs
+        rows["last"] = np.arange(steps + 1) == steps
+        rows["episode"] = np.full(steps + 1, self.written, np.int64)
+        self._writer.write(rows)
+        self.written += 1
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def __enter__(self) -> EpisodeWriter:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, at: Any) -> None:
+        if kind is None:
+            self.close()
+
+
+def read_episodes(directory: str | Path) -> Iterator[Episode]:
+    """The episodes of a dataset, in order."""
+    dataset = Dataset(directory)
+    needed = set(episode_signature(Float(()), Float(())).spaces)
+    if not needed <= set(dataset.signature.spaces):
+        raise DataError(f"{directory} holds {sorted(dataset.signature.spaces)}; episodes need {sorted(needed)}.")
+    extras = sorted(set(dataset.signature.spaces) - needed)
+    left: Any = None
+    for batch in dataset.batches():
+        rows = batch if left is None else map_leaves(lambda a, b: np.concatenate([a, b]), left, batch)
+        start = 0
+        for end in np.flatnonzero(rows["last"]).tolist():
+            part = map_leaves(lambda leaf, s=start, e=end: leaf[s : e + 1], rows)
+            steps = {name: map_leaves(lambda leaf: leaf[:-1], part[name]) for name in part}
+            ended = (steps["reward"], steps["terminated"], steps["truncated"])
+            yield Episode(part["obs"], steps["action"], *ended, {name: steps[name] for name in extras})
+            start = end + 1
+        left = map_leaves(lambda leaf, s=start: leaf[s:], rows)
+    if left is not None and left["last"].shape[0]:
+        raise DataError(f"{directory} ends in the middle of an episode; it is cut short.")
+
+
+def replay(episode: Episode, adder: Adder) -> int:
+    """Feed an episode through an adder of one environment; returns how many items it made.
+
+    An episode that neither terminated nor was truncated counts as truncated: it ends here.
+    """
+    if adder.num_envs != 1:
+        raise ConfigError(f"the adder is for {adder.num_envs} environments; episodes are replayed one by one.")
+    made = 0
+    for t in range(len(episode)):
+        now, after = (map_leaves(lambda leaf, k=k: leaf[k : k + 1], episode.obs) for k in (t, t + 1))
+        action, extras = (map_leaves(lambda leaf, k=t: leaf[k : k + 1], x) for x in (episode.action, episode.extras))
+        terminated = episode.terminated[t : t + 1]
+        final = t == len(episode) - 1 and not terminated[0]
+        truncated = episode.truncated[t : t + 1] | final
+        made += adder.add(now, action, extras, episode.reward[t : t + 1], terminated, truncated, after, after)
+    return made
+
+
+def _minari() -> Any:
+    try:
+        return importlib.import_module("minari")
+    except ImportError as error:
+        raise MissingExtraError("minari", "offline") from error
+
+
+def _space_from_gymnasium(space: Any) -> Space:
+    spaces = importlib.import_module("gymnasium.spaces")
+    if isinstance(space, spaces.Dict):
+        return Dict({key: _space_from_gymnasium(child) for key, child in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return Tuple(*(_space_from_gymnasium(child) for child in space.spaces))
+    if isinstance(space, spaces.Discrete):
+        return Int((), int(space.start), int(space.start + space.n), space.dtype.name)
+    if isinstance(space, spaces.Box):
+        whole = np.issubdtype(space.dtype, np.integer)
+        low, high = (np.asarray(b, np.float64) for b in (space.low, space.high))
+        return (
+            Int(space.shape, low, high + 1, space.dtype.name)
+            if whole
+            else Float(space.shape, low, high, space.dtype.name)
+        )
+    raise DataError(f"the Minari dataset has a space {space}; Box, Discrete, Dict and Tuple are supported.")
+
+
+def _space_to_gymnasium(space: Space) -> Any:
+    spaces = importlib.import_module("gymnasium.spaces")
+    if isinstance(space, Dict):
+        return spaces.Dict({key: _space_to_gymnasium(child) for key, child in space.spaces.items()})
+    if isinstance(space, Tuple):
+        return spaces.Tuple([_space_to_gymnasium(child) for child in space.spaces])
+    if isinstance(space, Int) and not space.shape:
+        return spaces.Discrete(space.categories, start=int(np.asarray(space.low)), dtype=space.numpy_dtype.type)
+    high = space.high - 1 if isinstance(space, Int) else space.high  # type: ignore[attr-defined]
+    low, high = (np.broadcast_to(b, space.shape).astype(space.numpy_dtype) for b in (space.low, high))  # type: ignore[attr-defined]
+    return spaces.Box(low, high, space.shape, space.numpy_dtype)  # type: ignore[attr-defined]
+
+
+def import_minari(dataset: Any, directory: str | Path) -> int:
+    """Write a Minari dataset (or the name of a local one) as a dataset of episodes; returns their number."""
+    found = _minari().load_dataset(dataset) if isinstance(dataset, str) else dataset
+    obs, action = _space_from_gymnasium(found.observation_space), _space_from_gymnasium(found.action_space)
+    with EpisodeWriter(directory, obs, action) as writer:
+        for data in found.iterate_episodes():
+            writer.write(
+                Episode(
+                    data.observations,
+                    data.actions,
+                    np.asarray(data.rewards, np.float64),
+                    np.asarray(data.terminations, np.bool_),
+                    np.asarray(data.truncations, np.bool_),
+                )
+            )
+    return writer.written
+
+
+def export_minari(directory: str | Path, dataset_id: str, **options: Any) -> Any:
+    """Make a local Minari dataset of a dataset of episodes; ``options`` go to Minari (author, algorithm_name …)."""
+    minari = _minari()
+    signature = Dataset(directory).signature
+    collector = importlib.import_module("minari.data_collector")
+    buffers = [
+        collector.EpisodeBuffer(
+            id=i,
+            observations=episode.obs,
+            actions=episode.action,
+            rewards=list(episode.reward),
+            terminations=list(episode.terminated),
+            truncations=list(episode.truncated),
+        )
+        for i, episode in enumerate(read_episodes(directory))
+    ]
+    spaces = {
+        "observation_space": _space_to_gymnasium(signature["obs"]),
+        "action_space": _space_to_gymnasium(signature["action"]),
+    }
+    return minari.create_dataset_from_buffers(dataset_id, buffers, **{"data_format": "arrow", **spaces, **options})

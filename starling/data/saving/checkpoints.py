@@ -1,0 +1,247 @@
+"""Checkpoints of tables on disk, taken while inserts go on.
+
+    saver = Checkpointer("run/tables", {"replay": table})
+    saver.save()                     # inserts wait for a few milliseconds at a time
+    Checkpointer("run/tables", {"replay": fresh}).load()
+
+A checkpoint is a manifest (JSON) that names block files (safetensors) with their checksums. Blocks are written and
+fsynced, and only then named by a manifest that is renamed into place. A block that did not change since this
+checkpointer's last save or load is named again, not written again. The two newest checkpoints are kept; loading takes
+the newest that is whole.
+
+Nothing is copied at the moment that a checkpoint shows: rows and pages that are overwritten later are put aside first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from starling.core.errors import CheckpointError
+from starling.core.trees import items, nest
+from starling.data.saving.files import read_tensors, write_tensors
+from starling.data.saving.manifests import Manifests, entries_of
+from starling.data.saving.sources import LARGEST_PIECE, Source, batches, sources_of
+from starling.data.saving.warm_up import rehearse
+from starling.data.tables.copy_on_write import FrozenArrays
+from starling.data.tables.snapshots import Frozen
+from starling.data.tables.table import Table
+
+__all__ = ["Checkpointer"]
+
+BREATH = 0.0005  # seconds between two holds of a lock: it goes to whoever asks next, which would be the saver again
+
+
+class Checkpointer:
+    """Saves tables, and the pools that they share, to a directory, and loads them again.
+
+    ``block_bytes`` is how much is copied while inserts wait. ``compress`` squeezes the blocks without loss, which pays
+    for images. ``also`` returns a further tree of arrays and numbers, taken at the same moment (the adders' states,
+    say); ``load`` returns it. ``guard`` is a lock to be held at that moment, taken before the tables' own.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        tables: Mapping[str, Table],
+        *,
+        also: Callable[[], Any] | None = None,
+        compress: bool = False,
+        block_bytes: int = 8_000_000,
+        guard: threading.Lock | None = None,
+    ) -> None:
+        self.directory = Path(directory)
+        self._also, self._compress, self._block_bytes = also, compress, block_bytes
+        self._tables, self._sources = list(tables.values()), sources_of(tables)
+        self._manifests = Manifests(self.directory)
+        self._known: dict[tuple[str, str, int], tuple[str, dict[str, Any]]] = {}  # source, part, block → digest, entry
+        self._saving = threading.Lock()
+        self._guard = guard
+
+    def _block_rows(self, source: Source) -> int:
+        return max(1, self._block_bytes // source.row_bytes)
+
+    def save(self) -> Path:
+        """Write a checkpoint and return its manifest; the previous one stays until this one is complete."""
+        with self._saving:
+            rehearse(self._tables)
+            self.directory.mkdir(parents=True, exist_ok=True)
+            number = max(self._manifests.numbers(), default=0) + 1
+            frozen = [source.prepare() for source in self._sources]
+            try:
+                with contextlib.ExitStack() as locks:  # all at one moment
+                    if self._guard is not None:
+                        locks.enter_context(self._guard)
+                    for source in self._sources:
+                        locks.enter_context(source.lock)
+                    for source, moment in zip(self._sources, frozen):
+                        source.freeze(moment)
+                    also = self._also() if self._also else None
+                content: dict[str, Any] = {
+                    "sources": {
+                        source.name: self._save_source(number, source, moment)
+                        for source, moment in zip(self._sources, frozen)
+                    }
+                }
+            finally:
+                for source in self._sources:
+                    with source.lock:
+                        source.thaw()
+            if also is not None:
+                content["also"] = self._write_tree(f"{number:08d}-also.safetensors", also)
+            return self._manifests.write(number, content)
+
+    def _save_source(self, number: int, source: Source, moment: Frozen) -> dict[str, Any]:
+        pieces, stamped = self._save_arrays(number, source, moment.arrays)
+        lengths = {name: [moment.arrays.length(name), moment.arrays.dtype(name).str] for name in moment.arrays.ranges}
+        return {
+            "describe": source.describe,
+            "arrays": {"lengths": lengths, "pieces": pieces},
+            "block_rows": self._block_rows(source),
+            "blocks": self._save_rows(number, source, moment, source.stamps(moment.numbers, stamped)),
+            "small": self._write_tree(f"{number:08d}-{source.name}.safetensors", moment.numbers),
+        }
+
+    def _save_arrays(
+        self, number: int, source: Source, arrays: FrozenArrays
+    ) -> tuple[list[dict[str, Any]], np.ndarray | None]:
+        """Write the arrays; returns the entries, and the array that tells which rows have changed."""
+        entries, stamped = [], []
+        for i, batch in enumerate(batches(arrays, self._block_bytes)):
+            copies = {}
+            for name, start, end in batch:
+                out = np.full(end - start, 0, arrays.dtype(name))  # memory is found before others wait
+                with source.lock:
+                    copies[f"{name}:{start}"] = arrays.copy(name, start, end, out)
+                time.sleep(BREATH)
+            stamped += [copies[f"{name}:{start}"] for name, start, _ in batch if name == source.stamped]
+            name = f"{number:08d}-{source.name}-arrays-{i:06d}.safetensors"
+            entries.append(self._write_block((source.name, "arrays", i), _digest(copies), name, copies))
+        return entries, np.concatenate(stamped) if stamped else None
+
+    def _save_rows(self, number: int, source: Source, moment: Frozen, stamps: np.ndarray) -> list[dict[str, Any]]:
+        rows, extent = self._block_rows(source), moment.rows.extent
+        entries = []
+        for block, start in enumerate(range(0, extent, rows)):
+            end = min(start + rows, extent)
+            digest = _digest({"stamps": stamps[start:end]})
+            if self._is_known((source.name, "rows", block), digest):
+                with source.lock:
+                    moment.rows.skip(end)
+                entries.append(self._known[source.name, "rows", block][1])
+                continue
+            copies = moment.rows.room(end - start)
+            step = max(1, LARGEST_PIECE // source.row_bytes)
+            for first in range(start, end, step):
+                behind = min(first + step, end)
+                with source.lock:
+                    moment.rows.copy(first, behind, [copy[first - start : behind - start] for copy in copies])
+                time.sleep(BREATH)
+            name = f"{number:08d}-{source.name}-{block:06d}.safetensors"
+            tensors = dict(zip(source.paths, copies))
+            entries.append(self._write_block((source.name, "rows", block), digest, name, tensors, [start, end]))
+        return entries
+
+    def _is_known(self, key: tuple[str, str, int], digest: str) -> bool:
+        return key in self._known and self._known[key][0] == digest
+
+    def _write_block(
+        self,
+        key: tuple[str, str, int],
+        digest: str,
+        name: str,
+        tensors: dict[str, np.ndarray],
+        rows: list[int] | None = None,
+    ) -> dict[str, Any]:
+        """Write a block, unless it is the one that was written under this key before; returns its entry."""
+        if not self._is_known(key, digest):
+            entry = write_tensors(self.directory / name, tensors, self._compress)
+            self._known[key] = (digest, entry if rows is None else {"rows": rows, **entry})
+        return self._known[key][1]
+
+    def _write_tree(self, name: str, tree: Any) -> dict[str, Any]:
+        flat = {path: np.asarray(leaf) for path, leaf in items(tree)}
+        return write_tensors(self.directory / name, flat, False)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the directory has a checkpoint, whole or not."""
+        return bool(self._manifests.numbers())
+
+    def load(self) -> Any:
+        """Restore the newest whole checkpoint; returns the further tree that was saved with it, or None."""
+        reasons: list[str] = []
+        for number in reversed(self._manifests.numbers()):
+            try:
+                manifest = self._manifests.read(number)
+                self._verify(manifest)
+            except CheckpointError as error:
+                reasons.append(str(error))
+                continue
+            return self._restore(manifest)
+        if reasons:
+            raise CheckpointError(f"no whole checkpoint in {self.directory}: {' '.join(reasons)}")
+        raise CheckpointError(f"no checkpoint in {self.directory}.")
+
+    def saved_trees(self) -> list[Any]:
+        """The further trees of all whole checkpoints that are kept."""
+        trees = []
+        for number in self._manifests.numbers():
+            with contextlib.suppress(CheckpointError):
+                manifest = self._manifests.read(number)
+                trees.append(nest(read_tensors(self.directory, manifest["also"])))
+        return trees
+
+    def _verify(self, manifest: dict[str, Any]) -> None:
+        """Raise unless every file is there and whole."""
+        for entry in entries_of(manifest):
+            read_tensors(self.directory, entry)
+
+    def _restore(self, manifest: dict[str, Any]) -> Any:
+        theirs = manifest["sources"]
+        if set(theirs) != {source.name for source in self._sources}:
+            raise CheckpointError(
+                f"the checkpoint holds {sorted(theirs)}, {sorted(s.name for s in self._sources)} was expected."
+            )
+        for source in self._sources:
+            saved = theirs[source.name]["describe"]
+            if saved != source.describe:
+                raise CheckpointError(f"the checkpoint's {source.name!r} is {saved}, this one {source.describe}.")
+        for source in self._sources:
+            self._restore_source(source, theirs[source.name])
+        return nest(read_tensors(self.directory, manifest["also"])) if "also" in manifest else None
+
+    def _restore_source(self, source: Source, entry: dict[str, Any]) -> None:
+        numbers = nest(read_tensors(self.directory, entry["small"]))
+        arrays = {name: np.empty(length, dtype) for name, (length, dtype) in entry["arrays"]["lengths"].items()}
+        for i, part in enumerate(entry["arrays"]["pieces"]):
+            pieces = read_tensors(self.directory, part)
+            for label, piece in pieces.items():
+                name, start = label.rsplit(":", 1)
+                arrays[name][int(start) : int(start) + piece.size] = piece
+            self._known[source.name, "arrays", i] = (_digest(pieces), part)
+        stamps = source.stamps(numbers, arrays.get(source.stamped))
+        with source.lock:
+            for block, part in enumerate(entry["blocks"]):
+                start, end = part["rows"]
+                tensors = read_tensors(self.directory, part)
+                for path, array in zip(source.paths, source.rows):
+                    array[start:end] = tensors[path]
+                if entry["block_rows"] == self._block_rows(source):
+                    self._known[source.name, "rows", block] = (_digest({"stamps": stamps[start:end]}), part)
+            source.restore(numbers, arrays)
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for label in sorted(arrays):
+        digest.update(f"{label} {arrays[label].dtype}".encode())
+        digest.update(np.ascontiguousarray(arrays[label]).data)
+    return digest.hexdigest()

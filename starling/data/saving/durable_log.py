@@ -1,0 +1,190 @@
+"""What a server has accepted: tables, how many items of each writer, and both again after a death.
+
+With a directory there is a checkpoint from time to time, and a journal of what happened since. The number of accepted
+items belongs to the checkpoint, so that a writer which sends again after a break neither loses nor doubles an item.
+Inserts, draws and updates are done and noted under one lock: a checkpoint falls between two of them. Notes of inserts,
+and of draws that use items up, are written at once; those of other draws and of updates may wait for a moment, and be
+written together.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from starling.core.errors import CheckpointError, ConfigError
+from starling.data.saving.checkpoints import Checkpointer
+from starling.data.saving.journal import DRAW, INSERT, UPDATE, Journal, Record, read_journals
+from starling.data.tables.sample import Sample
+from starling.data.tables.table import Table
+
+__all__ = ["Ledger", "writer_name"]
+
+MOMENT = 0.002  # seconds that a note may wait
+MOST_WAITING = 65_536  # bytes of notes that may wait
+
+
+def writer_name(actor: int, tables: Sequence[str]) -> str:
+    """``3/replay``, or ``3/replay,recent`` of a writer to several tables."""
+    return f"{actor}/{','.join(tables)}"
+
+
+class Ledger:
+    """Accepts items of numbered writers into tables, and remembers what is drawn and updated.
+
+    ``durable`` has the disk confirm items before they count as safe.
+    """
+
+    def __init__(
+        self, tables: Mapping[str, Table], directory: Path | None, compress: bool = False, durable: bool = False
+    ) -> None:
+        self._tables, self._durable = dict(tables), durable
+        self._names = {id(table): name for name, table in tables.items()}
+        self._accepted: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._journal: Journal | None = None
+        self._saver: Checkpointer | None = None
+        self._deadline = float("inf")  # when the notes that wait must be written
+        self._promised = False  # among them are items of which a writer will be told that they are safe
+        if directory is not None:
+            saver = Checkpointer(directory, tables, also=self._book, compress=compress, guard=self._lock)
+            self._recover(directory, saver)
+            self._journal, self._saver = Journal(directory), saver
+        elif durable:
+            raise ConfigError("durable=True without a directory; there is nothing to write to.")
+
+    def accepted(self, writer: str) -> int:
+        """How many items of a writer are in: the number of the next one."""
+        return self._accepted.get(writer, 0)
+
+    def commit(
+        self,
+        tables: Sequence[Table],
+        writer: str,
+        sequence: int,
+        n: int,
+        leaves: list[np.ndarray],
+        priorities: np.ndarray,
+    ) -> None:
+        """Insert ``n`` items, the first with the number ``sequence``; they are safe after ``settle``."""
+        with self._lock:
+            if self._journal is not None:
+                self._journal.append(INSERT, writer, sequence, n, [*leaves, priorities])
+                self._deadline, self._promised = 0.0, True
+            self._insert(tables, writer, sequence, n, leaves, priorities)
+
+    def draw(self, table: Table, out: Sample) -> None:
+        """Draw a batch, which must not have to wait."""
+        with self._lock:
+            table.sample(out.batch_size, out=out, timeout=0)
+            if self._journal is not None:
+                self._journal.append(DRAW, self._names[id(table)], 0, out.batch_size, [])
+                wait = 0.0 if table.index.max_times else MOMENT
+                self._deadline = min(self._deadline, time.monotonic() + wait)
+
+    def update(self, table: Table, keys: np.ndarray, priorities: np.ndarray) -> None:
+        """Give items other priorities."""
+        with self._lock:
+            table.update_priorities(keys, priorities)
+            if self._journal is not None:
+                self._journal.append(UPDATE, self._names[id(table)], 0, keys.size, [keys, priorities])
+                self._deadline = min(self._deadline, time.monotonic() + MOMENT)
+
+    def settle(self, idle: bool = False) -> bool:
+        """Make safe what was done; False where notes still wait, which they do not if the server is ``idle``."""
+        if self._journal is None or self._deadline == float("inf"):
+            return True
+        if not idle and time.monotonic() < self._deadline and self._journal.waiting_bytes < MOST_WAITING:
+            return False
+        with self._lock:
+            if self._durable and self._promised:
+                self._journal.sync()
+            else:
+                self._journal.flush()
+            self._deadline, self._promised = float("inf"), False
+        return True
+
+    def _insert(
+        self,
+        tables: Sequence[Table],
+        writer: str,
+        sequence: int,
+        n: int,
+        leaves: list[np.ndarray],
+        priorities: np.ndarray,
+    ) -> None:
+        for table in tables:
+            good = (priorities >= 0) & (priorities <= table.priority_limit)  # of NaN both are false: none was given
+            given = None
+            if good.any():  # an item without a priority gets the largest before it, in this batch too
+                before = np.concatenate([[table.largest_priority], np.where(good, priorities, 0.0)])
+                given = np.where(good, priorities, np.maximum.accumulate(before)[1:])
+            stored = table.columns.intern(leaves) if table.shared else leaves
+            table.insert_leaves(stored, n, given, force=True)
+            if table.shared:
+                table.columns.release(stored)
+        self._accepted[writer] = sequence + n
+
+    def checkpoint(self) -> None:
+        """Save everything, while commits go on."""
+        if self._saver is None or self._journal is None:
+            raise ConfigError("the server has no directory; a checkpoint needs one.")
+        self._saver.save()
+        # The journals since the checkpoint before the newest stay: that one loads if the newest is damaged.
+        books = [json.loads(bytes(tree["book"]).decode()) for tree in self._saver.saved_trees()]
+        self._journal.drop_before(min((int(book["journal"]) for book in books), default=0))
+
+    def _book(self) -> dict[str, np.ndarray]:
+        """What belongs to a checkpoint besides the tables; taken with all locks held."""
+        assert self._journal is not None
+        book = {"accepted": self._accepted, "journal": self._journal.rotate(keep_open=self._durable)}
+        return {"book": np.frombuffer(json.dumps(book).encode(), np.uint8)}
+
+    def _recover(self, directory: Path, saver: Checkpointer) -> None:
+        """Load the newest checkpoint and do again what happened after it."""
+        first = 0
+        if saver.exists:
+            book = json.loads(bytes(saver.load()["book"]).decode())
+            self._accepted, first = dict(book["accepted"]), int(book["journal"])
+        for record in read_journals(directory, first):
+            if record.kind == INSERT:
+                self._insert_again(record)
+            elif record.kind == DRAW:
+                self._table(record.name).draw_again(record.items)
+            else:
+                half = len(record.content) // 2
+                keys, priorities = record.content[:half], record.content[half:]
+                table = self._table(record.name)
+                table.update_priorities(np.frombuffer(keys, np.int64).copy(), np.frombuffer(priorities).copy())
+
+    def _table(self, name: str) -> Table:
+        if name not in self._tables:
+            raise CheckpointError(f"the journal speaks of a table {name!r}; this server has {sorted(self._tables)}.")
+        return self._tables[name]
+
+    def _insert_again(self, record: Record) -> None:
+        tables = [self._table(name) for name in record.name.split("/", 1)[1].split(",")]
+        outer, n, offset, leaves = tables[0].columns.outer, record.items, 0, []
+        widths = [int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in outer]
+        row = sum(widths) + 8
+        if len(record.content) != n * row:
+            each = len(record.content) / n
+            raise CheckpointError(f"the journal's items of {record.name!r} have {each:g} bytes, the table's {row}.")
+        for (shape, dtype), width in zip(outer, widths):
+            leaf = np.frombuffer(record.content, dtype, n * width // dtype.itemsize, offset)
+            leaves.append(leaf.reshape(n, *shape))
+            offset += n * width
+        priorities = np.frombuffer(record.content, np.float64, n, offset)
+        old = max(0, self.accepted(record.name) - record.sequence)
+        if old < n:
+            rest = [leaf[old:] for leaf in leaves]
+            self._insert(tables, record.name, record.sequence + old, n - old, rest, priorities[old:])
+
+    def close(self) -> None:
+        if self._journal is not None:
+            self._journal.close()

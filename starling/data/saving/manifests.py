@@ -1,0 +1,83 @@
+"""Manifests: each names the files of one checkpoint, is signed with its digest, and appears under its name whole."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from starling.core.errors import CheckpointError
+from starling.data.saving.files import sync_directory, write_bytes
+
+__all__ = ["Manifests", "entries_of"]
+
+FORMAT = 2
+KEPT = 2
+NAME = re.compile(r"manifest-(\d{8})\.json")
+
+
+def entries_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """The entries of all files that a manifest names."""
+    found = [
+        part
+        for entry in manifest["sources"].values()
+        for part in (*entry["blocks"], *entry["arrays"]["pieces"], entry["small"])
+    ]
+    return [*found, manifest["also"]] if "also" in manifest else found
+
+
+class Manifests:
+    """The numbered manifests of a directory; of the checkpoints, the newest two are kept."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def _path(self, number: int) -> Path:
+        return self.directory / f"manifest-{number:08d}.json"
+
+    def numbers(self) -> list[int]:
+        if not self.directory.is_dir():
+            return []
+        found = (NAME.fullmatch(path.name) for path in self.directory.iterdir())
+        return sorted(int(match[1]) for match in found if match)
+
+    def write(self, number: int, content: dict[str, Any]) -> Path:
+        """Make a checkpoint valid whose files have been written; then delete the old ones."""
+        text = json.dumps({"format": FORMAT, "number": number, **content}, indent=1, sort_keys=True)
+        signed = json.dumps({"digest": hashlib.sha256(text.encode()).hexdigest(), "manifest": text})
+        sync_directory(self.directory)  # the files have their names before a manifest speaks of them
+        write_bytes(self._path(number), signed.encode())
+        self._prune()
+        return self._path(number)
+
+    def read(self, number: int) -> dict[str, Any]:
+        """A manifest; CheckpointError where it is torn."""
+        path = self._path(number)
+        try:
+            signed = json.loads(path.read_bytes())
+            text = signed["manifest"]
+            whole = hashlib.sha256(text.encode()).hexdigest() == signed["digest"]
+            manifest: dict[str, Any] = json.loads(text)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{path} cannot be read as a manifest: {error}.") from error
+        if not whole:
+            raise CheckpointError(f"{path} is torn: its text does not match its digest.")
+        if manifest.get("format") != FORMAT:
+            raise CheckpointError(f"{path} has the format {manifest.get('format')}; this version reads {FORMAT}.")
+        return manifest
+
+    def _prune(self) -> None:
+        """Delete all but the newest checkpoints and the files that they name."""
+        numbers = self.numbers()
+        kept: set[str] = set()
+        for number in numbers[-KEPT:]:
+            with contextlib.suppress(CheckpointError):  # a torn one names nothing
+                kept |= {entry["file"] for entry in entries_of(self.read(number))}
+        for number in numbers[:-KEPT]:
+            self._path(number).unlink(missing_ok=True)
+        for path in self.directory.iterdir():
+            if path.suffix in (".safetensors", ".partial") and path.name not in kept:
+                path.unlink(missing_ok=True)

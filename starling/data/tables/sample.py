@@ -1,0 +1,106 @@
+"""What a draw returns, in buffers that are used again; and the schedule of the importance exponent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from starling.core.errors import ConfigError
+from starling.data.tables.kernels import SOURCE, STRIDE, TARGET, WIDTH, address
+from starling.data.tables.layout import Columns
+
+__all__ = ["Beta", "Results", "Sample", "make_sample"]
+
+REUSED = 2  # results handed out in turn
+
+
+@dataclass(frozen=True)
+class Beta:
+    """The exponent of importance weights, moving linearly from ``start`` to ``end`` over so many drawn items."""
+
+    start: float = 0.4
+    end: float = 1.0
+    over: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.start <= 1 and 0 <= self.end <= 1 and self.over >= 1):
+            raise ConfigError(f"{self}: start and end lie between 0 and 1, over is at least 1.")
+
+    def __call__(self, samples: int) -> float:
+        return self.start + (self.end - self.start) * min(1.0, samples / self.over)
+
+
+@dataclass(eq=False, slots=True)
+class Sample:
+    """Drawn items: ``data`` is a tree like the signature with a leading batch dimension.
+
+    ``probabilities`` are the chances with which the items were drawn; ``weights`` correct for them (all one unless
+    the sampler is prioritized). The remaining fields are the table's own.
+    """
+
+    data: Any
+    keys: np.ndarray
+    probabilities: np.ndarray
+    weights: np.ndarray
+    batch_size: int
+    owner: Columns
+    slots: np.ndarray
+    uniforms: np.ndarray
+    rest: np.ndarray
+    leaves: list[np.ndarray]
+    plan: np.ndarray
+
+
+def make_sample(columns: Columns, batch_size: int, given: Mapping[str, np.ndarray] | None = None) -> Sample:
+    """Buffers for a batch, and the plan by which rows are copied into them.
+
+    ``given`` brings the buffers by the paths of the leaves, with keys, probabilities and weights in parentheses.
+    """
+    if given is None:
+        leaves = columns.empty(batch_size)
+        given = {
+            "(keys)": np.empty(batch_size, np.int64),
+            "(probabilities)": np.empty(batch_size),
+            "(weights)": np.empty(batch_size, np.float32),
+        }
+    else:
+        leaves = [given[path] for path in columns.paths]
+    keys, probabilities, weights = (given[name] for name in ("(keys)", "(probabilities)", "(weights)"))
+    weights[:] = 1.0
+    plain = [i for i in range(len(leaves)) if i not in columns.pools]
+    plan = np.empty((len(plain), 4), np.int64)
+    for line, i in enumerate(plain):
+        plan[line, SOURCE], plan[line, STRIDE] = address(columns.arrays[i]), columns.arrays[i].strides[0]
+        plan[line, WIDTH], plan[line, TARGET] = columns.widths[i], address(leaves[i])
+    return Sample(
+        data=columns.tree(leaves),
+        keys=keys,
+        probabilities=probabilities,
+        weights=weights,
+        batch_size=batch_size,
+        owner=columns,
+        slots=np.empty(batch_size, np.int64),
+        uniforms=np.empty(batch_size),
+        rest=np.empty(batch_size),
+        leaves=leaves,
+        plan=plan,
+    )
+
+
+class Results:
+    """Results that are handed out in turn and used again two calls later, for callers that bring none."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._made: dict[int, list[Sample]] = {}
+        self._turn = 0
+
+    def next(self, batch_size: int) -> Sample:
+        of_size = self._made.get(batch_size)
+        if of_size is None:
+            of_size = self._made[batch_size] = [make_sample(self._columns, batch_size) for _ in range(REUSED)]
+        self._turn += 1
+        return of_size[self._turn % REUSED]

@@ -1,0 +1,142 @@
+"""Recommendations from timings made by hand, and timings of the real thing."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from starling.experiments.config import resolve
+from starling.insight.advice import HANDOVER, recommend
+from starling.insight.timing import Timings, repeat, time_parts
+
+FITS = dict.fromkeys(("single", "sync", "actor_learner", "central_inference"))
+MS = 1e-3
+
+
+def timings(**changes) -> Timings:
+    """Eight environments of 1 ms a step each on four processors; inference and updates cost next to nothing."""
+    made = Timings(
+        envs=8,
+        length=20,
+        replays=False,
+        cores=4,
+        env={1: 1 * MS, 8: 8 * MS},
+        inference={"numpy": {1: 0.01 * MS, 8: 0.02 * MS}, "jax": {1: 0.05 * MS, 8: 0.05 * MS}},
+        acting={1: 1.02 * MS, 8: 8.16 * MS},
+        update={"jax": 1 * MS, "torch": 5 * MS},
+        steps_per_update=160.0,
+        transport=0.1 * MS,
+    )
+    return dataclasses.replace(made, **changes)
+
+
+def by_name(advice):
+    return {option.formation: option for option in advice.options}
+
+
+def test_slow_environments_ask_for_an_actor_per_processor():
+    advice = recommend(timings(), FITS)
+    assert (advice.option.formation, advice.option.actors) == ("sync", 4)
+    assert (advice.backend, advice.act_backend) == ("jax", "numpy")
+    command = advice.command("impala", "CartPole-v1")
+    assert command == (
+        "starling train --algo impala --env CartPole-v1 --formation sync --actors 4 --backend jax --act-backend numpy"
+    )
+
+
+def test_rates_are_those_of_the_model():
+    options = by_name(recommend(timings(), FITS))
+    learning, moving = 1 * MS / 160, 0.1 * MS / 160
+    assert options["single"].rate == pytest.approx(1 / (1.02 * MS + learning))
+    assert options["sync"].rate == pytest.approx(1 / (1.02 * MS / 4 + learning + moving + 5 * HANDOVER / 160))
+    per_step = 1.02 * MS + HANDOVER / 40  # an actor has two environments: forty steps in a chunk
+    assert options["actor_learner"].rate == pytest.approx(4 / (per_step + 2 * moving + learning))
+    assert options["actor_learner"].limited_by == "processors"
+
+
+def test_fast_environments_on_one_processor_stay_in_one_process():
+    advice = recommend(timings(cores=1), FITS)
+    assert advice.option.formation == "single"
+    assert "--formation single --backend" in advice.command("impala", "CartPole-v1")
+
+
+def test_learning_as_long_as_acting_lets_actors_run_ahead():
+    """Acting takes 163 ms a round, learning 160: side by side that is nearly twice as fast as in turn."""
+    advice = recommend(timings(cores=2, update={"jax": 160 * MS}), FITS)
+    assert advice.option.formation == "actor_learner"
+    assert advice.option.rate == pytest.approx(1.9 * by_name(advice)["single"].rate, rel=0.1)
+    assert any("actors run ahead" in note for note in advice.notes)
+
+
+def test_an_algorithm_that_may_not_lag_is_not_told_to():
+    misfits = {**FITS, "actor_learner": "it takes every rollout for one of its newest weights"}
+    advice = recommend(timings(cores=2, update={"jax": 160 * MS}), misfits)
+    assert "actor_learner" not in by_name(advice)
+    assert any("actor_learner was left out: it takes every rollout" in note for note in advice.notes)
+
+
+def test_where_learning_is_most_of_the_work_no_more_actors_are_asked_for():
+    advice = recommend(timings(update={"jax": 2000 * MS}), FITS)
+    assert by_name(advice)["actor_learner"].actors == 1
+    assert by_name(advice)["actor_learner"].limited_by == "learning"
+    assert any("learning takes 92 % of the work" in note for note in advice.notes)  # 12.5 ms of 13.5 ms a step
+
+
+def test_rollouts_are_shared_equally_and_replay_by_any_number():
+    six = timings(envs=6, cores=4, env={1: MS, 6: 6 * MS}, acting={1: MS, 6: 6 * MS}, steps_per_update=120.0)
+    assert by_name(recommend(six, FITS))["actor_learner"].actors in (1, 2, 3, 6)
+    replay = timings(envs=1, replays=True, cores=5, env={1: MS}, acting={1: MS}, inference={"numpy": {1: 0.01 * MS}})
+    assert by_name(recommend(replay, FITS))["actor_learner"].actors == 5
+
+
+def test_a_large_network_is_better_asked_centrally():
+    """A call takes 10 ms for one row and for eight: eight actors that call by themselves each pay for it."""
+    heavy = {"torch": {1: 10 * MS, 8: 10 * MS}}
+    made = timings(env={1: 0.1 * MS, 8: 0.8 * MS}, inference=heavy, acting={1: 10.1 * MS, 8: 10.8 * MS}, cores=8)
+    options = by_name(recommend(made, FITS))
+    assert options["central_inference"].rate > options["actor_learner"].rate * 0.9
+    assert recommend(made, FITS).act_backend == "torch"
+
+
+def test_on_a_busy_machine_waking_others_costs_more():
+    """Load 12 on 4 processors: two others for each, so a process that is woken waits 2 ms before it goes on."""
+    free, busy = by_name(recommend(timings(), FITS)), by_name(recommend(timings(load=12.0), FITS))
+    assert busy["single"].rate == free["single"].rate, "who wakes nobody is slower only by what was timed"
+    assert 1 / busy["sync"].rate - 1 / free["sync"].rate == pytest.approx(5 * 2 * MS / 160)
+
+
+def test_a_busy_machine_is_told_of():
+    assert any("the machine is busy" in note for note in recommend(timings(load=5.0), FITS).notes)
+    assert not any("the machine is busy" in note for note in recommend(timings(load=0.1), FITS).notes)
+
+
+def test_the_first_call_which_may_compile_is_timed_apart():
+    slow = iter([0.05])  # the first call, which may compile
+
+    def call():
+        import time
+
+        time.sleep(next(slow, 0.002))
+
+    mean, calls, first = repeat(call, 0.05)
+    assert first >= 0.05
+    assert 0.002 <= mean < 0.04
+    assert calls >= 2
+
+
+def test_every_part_is_timed():
+    small = {"hidden": [8], "envs": 2, "learning_starts": 50, "batch_size": 16, "alpha": 0.6}
+    heard = []
+    found = time_parts(
+        resolve({"algo": "dqn", "env": "CartPole-v1", "preset": "none", "dqn": small}), 0.2, heard.append
+    )
+    assert tuple(heard) == found.parts
+    assert set(found.env) == set(found.acting) == {1, 2}
+    assert set(found.inference) >= {"numpy", "jax"}
+    assert set(found.update) >= {"jax"}
+    assert found.replays
+    assert found.steps_per_update == 4.0
+    assert all(timed.seconds > 0 and timed.calls >= 1 for timed in found.parts)
+    assert found.acting[2] > found.env[2], "acting includes the environments"
+    assert recommend(found, FITS).option.rate > 0
