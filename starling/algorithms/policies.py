@@ -30,11 +30,11 @@ def policy_noise(space: Space, rng: np.random.Generator, lead: tuple[int, ...]) 
 
 
 def clipped_to_bounds(space: Space, action: np.ndarray) -> np.ndarray:
-    """A Gaussian's action kept inside the bounds."""
+    """A Gaussian's action kept inside the bounds, as rounded here; the environment's codec knows the true ones."""
     return np.clip(action, space.low, space.high) if isinstance(space, Float) else action
 
 
 def scaled_to_bounds(space: Float, action: Any) -> np.ndarray:
-    """An action in [−1, 1] stretched to the bounds."""
+    """An action in [−1, 1] stretched to the bounds, up to rounding; the environment's codec clips what is outside."""
     low, high = np.asarray(space.low, np.float32), np.asarray(space.high, np.float32)
     return low + (action + 1) * (0.5 * (high - low))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -17,7 +18,11 @@ __all__ = ["ActionCodec", "ActionLog"]
 
 
 class ActionCodec:
-    """Checks actions [B, …] of the Starling space and turns them into what the environment takes."""
+    """Checks actions [B, …] of the Starling space and turns them into what the environment takes.
+
+    What leaves here for a Box lies inside it, in its own dtype. Algorithms carry bounds and actions as float32, where
+    both are rounded, so this is the one place that can promise it: it knows the true bounds, and clips last.
+    """
 
     def __init__(self, space: gym.Space[Any], count: int) -> None:
         self.space = from_gymnasium(space)
@@ -27,6 +32,7 @@ class ActionCodec:
         self._dtype = self._leaf.numpy_dtype if self._leaf is not None else None
         self._shape = (count, *self._leaf.shape) if self._leaf is not None else ()
         self._plain = isinstance(space, gym.spaces.Discrete) and int(space.start) == 0
+        self._outward = _conversion(space, count)
 
     def accept(self, action: Any) -> Tree:
         """``action``, checked; environments never get it itself, so they cannot scribble on it."""
@@ -57,35 +63,56 @@ class ActionCodec:
         """What a vectorised environment takes: ``action`` with gymnasium's types and offsets."""
         if self._plain:
             return action.astype(self._source.dtype)
-        return _outward(self._source, action)
+        return self._outward(action)
 
     def rows(self, action: Tree) -> list[Any]:
         """What the single environments take, one element each."""
         if self._plain:
             return action.tolist()
-        return _rows(self._source, _outward(self._source, action), self._count)
+        return _rows(self._source, self._outward(action), self._count)
 
     def replay_rows(self, actions: Tree) -> list[Any]:
         """Like ``rows`` for the actions [T, …] of one environment."""
         lengths = {len(leaf) for leaf in trees.leaves(actions)}
-        return _rows(self._source, _outward(self._source, actions), lengths.pop() if lengths else 0)
+        return _rows(self._source, self._outward(actions), lengths.pop() if lengths else 0)
 
 
 def _cast(array: np.ndarray, leaf: Leaf) -> np.ndarray:
     if leaf.numpy_dtype.kind != "f" and array.dtype.kind == "f":
         raise SpaceError(f"actions of dtype {array.dtype} arrived, {leaf.dtype} was expected: this action is discrete")
-    return array.astype(leaf.numpy_dtype)
+    with np.errstate(over="ignore"):  # what overflows float32 becomes infinite, and is clipped where there are bounds
+        return array.astype(leaf.numpy_dtype)
 
 
-def _outward(space: gym.Space[Any], action: Tree) -> Any:
-    """A copy of ``action`` with gymnasium's types and offsets."""
+def _conversion(space: gym.Space[Any], count: int) -> Callable[[Tree], Any]:
+    """A function from actions to a copy of them with gymnasium's types, offsets and bounds."""
     if isinstance(space, gym.spaces.Dict):
-        return {key: _outward(child, action[key]) for key, child in space.spaces.items()}
+        named = {key: _conversion(child, count) for key, child in space.spaces.items()}
+        return lambda action: {key: convert(action[key]) for key, convert in named.items()}
     if isinstance(space, gym.spaces.Tuple):
-        return tuple(_outward(child, part) for child, part in zip(space.spaces, action))
+        row = [_conversion(child, count) for child in space.spaces]
+        return lambda action: tuple(convert(part) for convert, part in zip(row, action))
+    dtype = np.dtype(space.dtype)
     if isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
-        return action.astype(space.dtype) + np.asarray(space.start, space.dtype)
-    return action.astype(space.dtype)
+        start = np.asarray(space.start, dtype)
+        return lambda action: action.astype(dtype) + start
+    if isinstance(space, gym.spaces.Box):
+        return _into_box(space, dtype, count)
+    return lambda action: action.astype(dtype)
+
+
+def _into_box(space: gym.spaces.Box, dtype: np.dtype[Any], count: int) -> Callable[[np.ndarray], np.ndarray]:
+    low, high = space.low, space.high
+    # Bounds that need no broadcasting cost a third, and this is the hot path of small environments.
+    lows, highs = (np.repeat(bound[np.newaxis], count, axis=0) for bound in (low, high))
+
+    def convert(action: np.ndarray) -> np.ndarray:
+        # The wider of both types is compared: float64 bounds are met exactly, and float16 is rounded when inside.
+        if len(action) == count:
+            return np.minimum(np.maximum(action, lows), highs).astype(dtype, copy=False)
+        return np.minimum(np.maximum(action, low), high).astype(dtype, copy=False)
+
+    return convert
 
 
 def _rows(space: gym.Space[Any], action: Any, count: int) -> list[Any]:
