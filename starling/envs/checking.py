@@ -15,7 +15,7 @@ from starling.core.trees import leaves
 from starling.envs.determinism import first_difference
 from starling.envs.envpool_envs import EnvPoolEnvs
 from starling.envs.findings import Finding, error, ok, warning
-from starling.envs.making import ENVPOOL, WORTH_A_VECTOR, EnvLike, constructor_of, name_of, own_vector
+from starling.envs.making import ENVPOOL, WORTH_A_VECTOR, EnvLike, constructor_of, name_of, own_vector, takes_num_envs
 from starling.envs.probing import Probe
 from starling.envs.protocol import Envs
 from starling.envs.spaces import SUPPORTED, from_gymnasium
@@ -37,7 +37,7 @@ def _check(env: EnvLike, seed: int, steps: int, kwargs: dict[str, Any]) -> list[
             return [*_look_at_spaces(*envs.source_spaces), *_play(envs, seed, steps)]
         if isinstance(env, VectorEnv):
             return _check_vector(env, name_of(env), seed, steps)
-        construct = constructor_of(env, **kwargs)
+        construct = constructor_of(env, **({"num_envs": 2} | kwargs if takes_num_envs(env) else kwargs))
         made = construct()
     except StarlingError as problem:
         return [error("making", str(problem), "The environment can be made.", "See the message.")]

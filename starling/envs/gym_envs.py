@@ -45,7 +45,7 @@ class GymEnvs(Envs):
         inner, limits = zip(*(strip_bookkeeping(env) for env in self._envs))
         self._steps = [env.step for env in inner]
         self._resets = [env.reset for env in inner]
-        self._limit = limits[0] or NEVER
+        self._limits = [NEVER if limit is None else limit for limit in limits]
         self._rngs = [stream(seed, "env", i) for i in range(count)]
         self._bits = [cast(np.random.Philox, rng.bit_generator) for rng in self._rngs]
         self._actions = ActionCodec(self._envs[0].action_space, count)
@@ -57,6 +57,7 @@ class GymEnvs(Envs):
         self._now = 0  # steps taken
         self._began = [0] * count  # the step at which each running episode began
         self._oldest = 0  # the smallest of them
+        self._deadline = NEVER  # the first step at which a running episode reaches its limit
         self._seeds = [0] * count
         self._returns: list[float] = [0.0] * count
         self.observation_space: Space = from_gymnasium(self._envs[0].observation_space)
@@ -125,7 +126,7 @@ class GymEnvs(Envs):
         except (ValueError, TypeError) as error:
             self._misfit(observations, rewards, chosen, error)
         self._returns = list(map(operator.add, self._returns, rewards))
-        if ends or self._now - self._oldest >= self._limit:
+        if ends or self._now >= self._deadline:
             return self._finish(obs, reward, ends)
         self._obs = obs
         return Step(obs, reward, self._none, self._none, None, self._all, [])
@@ -135,21 +136,25 @@ class GymEnvs(Envs):
         terminated, truncated = self._none.copy(), self._none.copy()
         for i, by_itself, cut in ends:
             terminated[i], truncated[i] = bool(by_itself), bool(cut)
-        if self._now - self._oldest >= self._limit:
-            truncated |= np.array(self._began) <= self._now - self._limit
+        if self._now >= self._deadline:
+            truncated |= np.array(self._began) + self._limits <= self._now
         obs = map_leaves(np.copy, final_obs)
         episodes = []
         for i in (terminated | truncated).nonzero()[0].tolist():
             episodes.append(Episode(i, float(self._returns[i]), self._now - self._began[i]))
             put_row(obs, i, self._begin(i))
-        self._oldest = min(self._began)
+        self._set_deadline()
         self._obs = obs
         return Step(obs, reward, terminated, truncated, final_obs, self._all, episodes)
 
     def _begin_all(self, first: Any = None) -> Tree:
         rows = [self._begin(i, first if i == 0 else None) for i in range(self.count)]
-        self._oldest = min(self._began)
+        self._set_deadline()
         return map_leaves(lambda *parts: np.concatenate(parts), *rows)
+
+    def _set_deadline(self) -> None:
+        self._oldest = min(self._began)
+        self._deadline = min(map(operator.add, self._began, self._limits))
 
     def _begin(self, i: int, result: Any = None) -> Tree:
         """Begin an episode of environment i (unless ``result`` is what its reset gave); its observation [1, …]."""
@@ -228,7 +233,7 @@ class GymEnvs(Envs):
                 obs = self._begin(i)
                 played.append(self._log.nothing())
             rows.append(obs)
-        self._oldest = min(self._began)
+        self._set_deadline()
         self._log.put_back(played, self._now)
         self._obs = map_leaves(lambda *parts: np.concatenate(parts), *rows)
         return self._obs

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import TimeLimit
 
@@ -17,15 +18,26 @@ from starling.envs.gym_envs import GymEnvs
 from starling.envs.naming import nearest
 from starling.envs.protocol import Envs
 from starling.envs.snapshots import can_be_put_back
+from starling.envs.stripping import strip_bookkeeping
 from starling.envs.tolerant import Tolerance, Tolerant
 from starling.envs.vector_envs import VectorEnvs
 
-__all__ = ["ENVPOOL", "WORTH_A_VECTOR", "EnvLike", "constructor_of", "environment_ids", "make", "name_of", "own_vector"]
+__all__ = [
+    "ENVPOOL",
+    "WORTH_A_VECTOR",
+    "EnvLike",
+    "constructor_of",
+    "environment_ids",
+    "make",
+    "name_of",
+    "own_vector",
+    "takes_num_envs",
+]
 
 EnvLike = str | Callable[..., Any] | VectorEnv[Any, Any, Any]
 
 ENVPOOL = "envpool:"
-FASTER = {"gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv": "starling.envs.cartpole:CartPole"}  # equal forms
+LIMIT = "max_episode_steps"
 WORTH_A_VECTOR = 8  # environments from which stepping them as arrays is faster than one after the other
 
 
@@ -33,7 +45,9 @@ def make(env: EnvLike, count: int, seed: int, *, tolerance: Tolerance | None = N
     """``count`` environments that step together.
 
     ``env`` is an id ("CartPole-v1", "envpool:Pong-v5", "my_package:MyEnv-v0"), a constructor of a gymnasium
-    environment or of a VectorEnv, or a VectorEnv. ``kwargs`` go to the constructor; ``max_episode_steps`` truncates.
+    environment or of a VectorEnv, or a VectorEnv. A constructor that takes ``num_envs`` is one of a VectorEnv and is
+    called with ``num_envs=count``; another may return a VectorEnv of exactly ``count`` environments. ``kwargs`` go to
+    the constructor; ``max_episode_steps`` truncates.
     With ``tolerance``, environments that are stepped one by one are made anew when they crash or hang.
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -45,7 +59,8 @@ def make(env: EnvLike, count: int, seed: int, *, tolerance: Tolerance | None = N
         if kwargs:
             raise ConfigError(f"{name} is already made; {', '.join(sorted(kwargs))} cannot be given.")
         return _vector(env, count, seed, name)
-    construct = constructor_of(env, **kwargs)
+    sized = takes_num_envs(env)
+    construct = constructor_of(env, **(kwargs | {"num_envs": count} if sized else kwargs))
     ready = [construct()]
     if isinstance(env, str) and count >= WORTH_A_VECTOR:
         together = own_vector(env, ready[0], count, seed, **kwargs)
@@ -54,6 +69,11 @@ def make(env: EnvLike, count: int, seed: int, *, tolerance: Tolerance | None = N
             return together
     if isinstance(ready[0], VectorEnv):
         return _vector(ready[0], count, seed, name)
+    if sized:
+        raise EnvError(
+            f"{name} takes num_envs, was called with num_envs={count} and returned {type(ready[0]).__name__}; such a "
+            "constructor must return a gymnasium.vector.VectorEnv. Rename the argument if it makes one environment."
+        )
     single: Callable[[], Any] = lambda: ready.pop() if ready else construct()  # noqa: E731
     if tolerance is None:
         return GymEnvs(single, count, seed, name)
@@ -61,14 +81,17 @@ def make(env: EnvLike, count: int, seed: int, *, tolerance: Tolerance | None = N
 
 
 def own_vector(name: str, single: gym.Env[Any, Any], count: int, seed: int, **kwargs: Any) -> VectorEnvs | None:
-    """The environment's own vectorised form, where it has one with the same spaces that can be put back exactly."""
+    """The environment's own vectorised form, where it has one with the same spaces and the same time limit as
+    ``single`` that can be put back exactly."""
     if single.spec is None or single.spec.vector_entry_point is None or single.spec.additional_wrappers:
         return None
-    point = str(single.spec.vector_entry_point)
-    spec = dataclasses.replace(gym.spec(name), vector_entry_point=FASTER.get(point, point))
+    limit = strip_bookkeeping(single)[1]
+    if limit is None and _may_have_a_limit(single.spec.vector_entry_point):
+        return None
+    options = {key: value for key, value in kwargs.items() if key != LIMIT} | ({} if limit is None else {LIMIT: limit})
 
     def construct() -> VectorEnv[Any, Any, Any]:
-        return gym.make_vec(spec, num_envs=count, vectorization_mode="vector_entry_point", **kwargs)
+        return gym.make_vec(name, num_envs=count, vectorization_mode="vector_entry_point", **options)
 
     try:
         env = construct()
@@ -79,6 +102,14 @@ def own_vector(name: str, single: gym.Env[Any, Any], count: int, seed: int, **kw
         return VectorEnvs(env, seed, name, exact=True)
     env.close()
     return None
+
+
+def _may_have_a_limit(entry_point: Any) -> bool:
+    """Whether a vectorised form may truncate by a limit of its own where none is given."""
+    create = entry_point if callable(entry_point) else load_env_creator(entry_point)
+    parameters = inspect.signature(create).parameters
+    hidden = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    return hidden or (LIMIT in parameters and parameters[LIMIT].default is not None)
 
 
 def name_of(env: EnvLike) -> str:
@@ -102,9 +133,22 @@ def constructor_of(env: str | Callable[..., Any], **kwargs: Any) -> Callable[[],
     return functools.partial(_construct, env, **kwargs)
 
 
+def takes_num_envs(env: EnvLike) -> bool:
+    """Whether ``env`` is a constructor that is told how many environments to make."""
+    if isinstance(env, (str, VectorEnv)):
+        return False
+    try:
+        return "num_envs" in inspect.signature(env).parameters
+    except (TypeError, ValueError):  # built in: it has no signature to read
+        return False
+
+
 def _vector(env: VectorEnv[Any, Any, Any], count: int, seed: int, name: str) -> VectorEnvs:
     if env.num_envs != count:
-        raise ConfigError(f"{name} holds {env.num_envs} environments and count={count}; they must agree.")
+        raise ConfigError(
+            f"{name} holds {env.num_envs} environments and count={count}; they must agree. Ask for {env.num_envs}, or "
+            "give a constructor that takes num_envs: it is called with the number that each role needs."
+        )
     return VectorEnvs(env, seed, name)
 
 

@@ -383,3 +383,19 @@ def test_a_reward_too_large_to_carry_is_refused():
     envs.reset()
     with pytest.warns(RuntimeWarning, match="overflow"), pytest.raises(EnvError, match=r"the reward 1e\+300 arrived"):
         envs.step(np.zeros((1, 1), np.float32))
+
+
+def test_each_environment_has_a_time_limit_of_its_own():
+    limits = iter([4, 2, None])
+
+    def construct():
+        limit = next(limits)
+        return Good("never ends") if limit is None else TimeLimit(Good("never ends"), limit)
+
+    envs = GymEnvs(construct, 3, 0, "Good")
+    envs.reset()
+    cut = [envs.step(np.zeros((3, 1), np.float32)).truncated.tolist() for _ in range(6)]
+    first, second = [row[0] for row in cut], [row[1] for row in cut]
+    assert first == [False, False, False, True, False, False]
+    assert second == [False, True, False, True, False, True]
+    assert not any(row[2] for row in cut)

@@ -91,6 +91,34 @@ def test_a_vector_environment_of_another_size_is_refused():
         make(SyncVectorEnv([Counting, Counting]), 3, 0)
 
 
+def sized(num_envs, index=0):
+    """A constructor that is told how many environments to make."""
+    return SyncVectorEnv([functools.partial(Counting, index)] * num_envs)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_constructor_that_takes_num_envs_is_called_with_the_count(count):
+    with make(sized, count, 0, index=7) as envs:
+        assert isinstance(envs, VectorEnvs)
+        assert envs.reset()[:, 0].tolist() == [7] * count
+    with make(functools.partial(gym.make_vec, "CartPole-v1"), count, 0) as envs:
+        assert envs.count == count
+
+
+def test_a_constructor_that_takes_num_envs_and_makes_one_environment_is_refused():
+    def single(num_envs):
+        return Counting()
+
+    with pytest.raises(EnvError, match=r"single takes num_envs, was called with num_envs=3 and returned Counting"):
+        make(single, 3, 0)
+
+
+def test_a_constructor_of_a_fixed_number_of_environments_says_how_to_make_others():
+    vector = functools.partial(SyncVectorEnv, [Counting, Counting])
+    with pytest.raises(ConfigError, match=r"holds 2 environments and count=1.*Ask for 2, or .* takes num_envs"):
+        make(vector, 1, 0)
+
+
 def test_settings_that_a_vector_environment_cannot_take_are_refused():
     vector = functools.partial(SyncVectorEnv, [Counting, Counting])
     with pytest.raises(ConfigError, match="already made; size cannot be given"):

@@ -9,6 +9,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 from starling.core.errors import CheckpointError
 from starling.envs import GymEnvs, VectorEnvs, check, make
+from starling.envs.gym_envs import NEVER
 from starling.envs.snapshots import can_be_put_back, put_back, snapshot
 from starling.records import checkpoint
 
@@ -145,3 +146,25 @@ def test_whether_a_snapshot_is_enough_is_found_out():
 
 def test_checking_an_environment_looks_at_its_vectorised_form_too():
     assert any("vectorised" in finding.what for finding in check("CartPole-v1", steps=200))
+
+
+def test_an_id_without_a_limit_gets_none_from_its_vectorised_form():
+    """gymnasium's vectorised CartPole truncates at 500 unless it is told another number."""
+    entry = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+    gym.register("Endless-v0", entry_point=entry, vector_entry_point=CartPoleVectorEnv)
+    try:
+        with make("Endless-v0", B, 0) as envs, make("Endless-v0", B, 0, max_episode_steps=5) as limited:
+            assert type(envs) is GymEnvs
+            assert envs._limits == [NEVER] * B
+            assert type(limited) is VectorEnvs
+            limited.reset()
+            assert [limited.step(np.zeros(B, int)).truncated.all() for _ in range(5)] == [False] * 4 + [True]
+    finally:
+        del gym.registry["Endless-v0"]
+
+
+def test_a_limit_that_is_taken_off_is_off_in_every_form():
+    """gymnasium.make takes max_episode_steps=-1 for no limit; a vectorised form would take it for a limit of -1."""
+    with make("CartPole-v1", B, 0, max_episode_steps=-1) as envs:
+        assert type(envs) is GymEnvs
+        assert envs._limits == [NEVER] * B

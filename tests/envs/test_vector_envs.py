@@ -5,13 +5,11 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from starling.core.errors import ConfigError, EnvError
 from starling.core.spaces import Bool
-from starling.envs import VectorEnvs, make
-from starling.envs.cartpole import CartPole
+from starling.envs import VectorEnvs
 
 from .broken import Good
 from .counting import Counting
@@ -155,24 +153,3 @@ def test_a_mask_of_a_continuous_action_is_refused():
 
     with pytest.raises(EnvError, match="it must be Discrete"):
         VectorEnvs(SyncVectorEnv([Confused]), 0, "Confused")
-
-
-def test_the_faster_cart_pole_is_gymnasium_s_to_the_last_bit():
-    theirs, ours = CartPoleVectorEnv(8, max_episode_steps=40), CartPole(8, max_episode_steps=40)
-    assert np.array_equal(theirs.reset(seed=3)[0], ours.reset(seed=3)[0])
-    rng = np.random.default_rng(0)
-    for _ in range(2_000):
-        action = rng.integers(0, 2, 8)
-        for their, our in zip(theirs.step(action)[:4], ours.step(action)[:4]):
-            assert their.dtype == our.dtype
-            assert np.array_equal(their, our)
-        assert np.array_equal(theirs.state, ours.state)
-
-
-def test_the_faster_cart_pole_is_what_many_environments_are_made_of_and_refuses_actions_like_gymnasium_s():
-    envs = make("CartPole-v1", 8, 0)
-    assert type(envs._env) is CartPole
-    envs.reset()
-    for wrong in (2, -1, 256):  # the bytes of 256 are those of 0s and 1s
-        with pytest.raises(EnvError, match=r"invalid|out of bounds"):
-            envs.step(np.full(8, wrong, np.int32))
