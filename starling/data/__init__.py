@@ -6,8 +6,6 @@ from starling.data.datasets.episodes import (
     Episode,
     EpisodeWriter,
     episode_signature,
-    export_minari,
-    import_minari,
     read_episodes,
     replay,
 )
@@ -65,8 +63,6 @@ __all__ = [
     "Writer",
     "ask_server",
     "episode_signature",
-    "export_minari",
-    "import_minari",
     "prioritized",
     "queue",
     "read_episodes",

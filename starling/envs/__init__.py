@@ -6,7 +6,7 @@ from starling.envs.envpool_envs import EnvPoolEnvs
 from starling.envs.gym_envs import GymEnvs
 from starling.envs.making import EnvLike, make
 from starling.envs.protocol import Envs, Episode, Step
-from starling.envs.spaces import from_gymnasium
+from starling.envs.spaces import from_gymnasium, to_gymnasium
 from starling.envs.vector_envs import VectorEnvs
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "from_gymnasium",
     "is_deterministic",
     "make",
+    "to_gymnasium",
 ]

@@ -183,7 +183,7 @@ def mask_codec(action_space: Space) -> BoolCodec:
 def observation_codec(space: gym.Space[Any]) -> Codec:
     """The codec of ``space``, which must be one that ``from_gymnasium`` takes."""
     if isinstance(space, gym.spaces.Box):
-        return BoxCodec(space)
+        return BoolCodec(space.shape) if np.dtype(space.dtype).kind == "b" else BoxCodec(space)
     if isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
         return DiscreteCodec(space)
     if isinstance(space, gym.spaces.MultiBinary):

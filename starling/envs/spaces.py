@@ -1,11 +1,15 @@
-"""From gymnasium's spaces to Starling's, and the values that travel between them.
+"""Gymnasium's spaces and Starling's, both ways: the only place that knows which carries which.
 
-Box (float)      Float, float32            float64 boxes are carried as float32
-Box (integer)    Int, dtype kept           an image stays uint8
-Discrete         Int((), 0, n)             ``start`` stays in the codec: algorithms count from 0
-MultiDiscrete    Int((k,), 0, nvec)        likewise
-MultiBinary      Bool
-Dict, Tuple      the same, of the above
+    Box (float)      Float, float32            float64 boxes are carried as float32
+    Box (bool)       Bool
+    Box (integer)    Int, dtype kept           an image stays uint8
+    Discrete         Int((), 0, n)             ``start`` stays in the codec: algorithms count from 0
+    MultiDiscrete    Int((k,), 0, nvec)        likewise
+    MultiBinary      Bool
+    Dict, Tuple      the same, of the above
+
+The way back gives a Box for everything but one choice that counts from 0, which is a Discrete: its values are those
+that Starling carries, unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import numpy as np
 from starling.core import spaces
 from starling.core.errors import SpaceError
 
-__all__ = ["ACTION_MASK", "SUPPORTED", "from_gymnasium"]
+__all__ = ["ACTION_MASK", "SUPPORTED", "from_gymnasium", "to_gymnasium"]
 
 ACTION_MASK = "action_mask"
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these"
@@ -54,14 +58,32 @@ def _from_entry(key: str, space: gym.Space[Any], path: str) -> spaces.Space:
 
 def _from_box(space: gym.spaces.Box) -> spaces.Leaf:
     dtype = np.dtype(space.dtype)
+    if dtype.kind == "b":
+        return spaces.Bool(space.shape)
     if dtype.kind == "f":
-        return spaces.Float(space.shape, space.low.astype(np.float32), space.high.astype(np.float32))
+        with np.errstate(over="ignore"):  # bounds beyond float32 are none
+            return spaces.Float(space.shape, space.low.astype(np.float32), space.high.astype(np.float32))
     # One past the top of uint64 fits no NumPy integer: the last value of that type is given up.
-    top = np.minimum(space.high.astype(object), 2**64 - 2) + 1
+    top = np.asarray(np.minimum(space.high.astype(object), 2**64 - 2) + 1, object)
     wide = np.uint64 if dtype == np.uint64 else np.int64
     fits = space.high.size == 0 or int(top.max()) <= np.iinfo(wide).max
     high = top.astype(wide) if fits else int(top.max())
     return spaces.Int(space.shape, space.low.astype(wide), high, dtype.name)
+
+
+def to_gymnasium(space: spaces.Space) -> gym.Space[Any]:
+    """The gymnasium space of the values that ``space`` describes, as Starling carries them."""
+    if isinstance(space, spaces.Dict):
+        return gym.spaces.Dict({key: to_gymnasium(child) for key, child in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return gym.spaces.Tuple([to_gymnasium(child) for child in space.spaces])
+    if not isinstance(space, spaces.Leaf):
+        raise SpaceError(f"the space {space} arrived; gymnasium has a counterpart of Float, Int, Bool, Dict and Tuple.")
+    if isinstance(space, spaces.Int) and not space.shape and space.low == 0 and space.dtype in ("int32", "int64"):
+        return gym.spaces.Discrete(space.categories, dtype=space.numpy_dtype.type)
+    top = np.asarray(space.high).astype(object) - 1 if isinstance(space, spaces.Int) else space.high
+    low, high = (np.broadcast_to(bound, space.shape).astype(space.numpy_dtype) for bound in (space.low, top))
+    return gym.spaces.Box(low, high, space.shape, space.numpy_dtype.type)
 
 
 def _join(path: str, key: object) -> str:

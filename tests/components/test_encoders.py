@@ -179,3 +179,13 @@ def test_the_encoder_of_a_masked_space_takes_what_the_split_leaves():
 def test_nothing_to_encode_is_refused(space):
     with pytest.raises(SpaceError, match="needs at least one"):
         encoder_for(space)
+
+
+def test_an_image_of_truth_values_is_an_image_of_zeros_and_ones():
+    """As MinAtar has them; not bytes, which would be divided by 255."""
+    space = Bool((10, 10, 4))
+    encoder = encoder_for(space)
+    assert isinstance(encoder, CNN)
+    x, found = encoded(space)
+    p = initial(encoder, x=space.ranked(batch=True))
+    np.testing.assert_allclose(found, encoder(p, x.astype(np.float32)), rtol=1e-4, atol=1e-5)

@@ -11,8 +11,6 @@ from starling.data import (
     FramePool,
     NStepAdder,
     Table,
-    export_minari,
-    import_minari,
     read_episodes,
     replay,
     transition_signature,
@@ -166,17 +164,3 @@ class TestWithArrow:
         for a, b in zip(made, read):
             self.same(a, b)
             np.testing.assert_array_equal(a.extras["log_prob"], b.extras["log_prob"])
-
-    @pytest.mark.filterwarnings("ignore")
-    def test_episodes_go_to_minari_and_come_back(self, tmp_path, monkeypatch):
-        pytest.importorskip("minari")
-        monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
-        made = self.episodes()
-        with EpisodeWriter(tmp_path / "e", Float((2,)), Int((), high=3, dtype="int64")) as writer:
-            for episode in made:
-                writer.write(episode)
-        exported = export_minari(tmp_path / "e", "starling/test-v0")
-        assert exported.total_steps == 9
-        assert import_minari("starling/test-v0", tmp_path / "back") == 3
-        for a, b in zip(made, read_episodes(tmp_path / "back")):
-            self.same(a, b)

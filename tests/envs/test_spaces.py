@@ -9,7 +9,8 @@ from gymnasium import spaces as g
 
 from starling.core import spaces as s
 from starling.core.errors import SpaceError
-from starling.envs import GymEnvs, from_gymnasium
+from starling.core.trees import leaves, map_leaves
+from starling.envs import GymEnvs, from_gymnasium, to_gymnasium
 
 
 @pytest.mark.parametrize(
@@ -19,6 +20,8 @@ from starling.envs import GymEnvs, from_gymnasium
         (g.Box(-np.inf, np.inf, (2, 2), np.float64), s.Float((2, 2))),
         (g.Box(0, 255, (84, 84, 4), np.uint8), s.Int((84, 84, 4), 0, 256, "uint8")),
         (g.Box(-5, 5, (2,), np.int64), s.Int((2,), -5, 6, "int64")),
+        (g.Box(0, 1, (10, 10, 4), np.bool_), s.Bool((10, 10, 4))),
+        (g.Box(-1e300, 1e300, (2,), np.float64), s.Float((2,))),
         (g.Discrete(4), s.Int((), 0, 4)),
         (g.Discrete(4, start=-2), s.Int((), 0, 4)),
         (g.MultiDiscrete([2, 3]), s.Int((2,), 0, np.array([2, 3]))),
@@ -58,6 +61,31 @@ def test_an_unsupported_space_is_named_with_its_place(space):
         from_gymnasium(g.Dict(deep=g.Tuple((space,))))
 
 
+@pytest.mark.parametrize(
+    "space",
+    [
+        s.Float((3,), -1.0, 2.0),
+        s.Float((), 0.0),
+        s.Float((2,), np.array([0.0, -1.0], np.float32), np.array([1.0, 3.0], np.float32)),
+        s.Int((), 0, 4),
+        s.Int((), -2, 4),
+        s.Int((), 0, 256, "uint8"),
+        s.Int((2,), 0, np.array([2, 3])),
+        s.Int((84, 84, 4), 0, 256, "uint8"),
+        s.Int((2,), -5, 6, "int64"),
+        s.Bool((10, 10, 4)),
+        s.Bool(),
+        s.Dict(a=s.Float((2,)), b=s.Tuple(s.Int((), 0, 3), s.Bool((1,)))),
+    ],
+    ids=str,
+)
+def test_a_space_that_goes_to_gymnasium_comes_back_as_it_was_and_holds_the_same_values(space):
+    outside = to_gymnasium(space)
+    assert from_gymnasium(outside) == space
+    rng = np.random.default_rng(0)
+    assert all(outside.contains(map_leaves(np.asarray, space.sample(rng))) for _ in range(5))
+
+
 class Echo(gym.Env):
     """Observes the action it was sent."""
 
@@ -83,6 +111,7 @@ class Echo(gym.Env):
         g.Discrete(4, start=-2),
         g.MultiDiscrete([2, 3], start=[5, -1]),
         g.MultiBinary(5),
+        g.Box(0, 1, (2, 2), np.bool_),
         g.Dict(a=g.Discrete(2, start=1), b=g.Box(-1, 1, (2,), np.float32)),
         g.Tuple((g.Discrete(2), g.Dict(x=g.MultiBinary(2)))),
     ],
@@ -90,8 +119,6 @@ class Echo(gym.Env):
 )
 def test_actions_arrive_as_the_environment_declares_them_and_come_back_unchanged(space):
     """From Starling's action to gymnasium's, and as an observation back."""
-    from starling.core.trees import leaves
-
     envs = GymEnvs(lambda: Echo(space), 3, 0, "Echo")
     envs.reset()
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Episodes as datasets: written and read as steps, replayed into adders, exchanged with Minari.
+"""Episodes as datasets: written and read as steps, replayed into adders.
 
 The rows of an episode are its steps and one more for the observation behind the last; ``last`` marks that row, whose
 action and reward mean nothing.
@@ -6,7 +6,6 @@ action and reward mean nothing.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +13,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from starling.core.errors import ConfigError, DataError, MissingExtraError
-from starling.core.spaces import Bool, Dict, Float, Int, Space, Tuple
+from starling.core.errors import ConfigError, DataError
+from starling.core.spaces import Bool, Dict, Float, Int, Space
 from starling.core.trees import leaves, map_leaves
 from starling.data.datasets.files import Dataset, DatasetWriter
 
-__all__ = ["Episode", "EpisodeWriter", "episode_signature", "export_minari", "import_minari", "read_episodes", "replay"]
+__all__ = ["Episode", "EpisodeWriter", "episode_signature", "read_episodes", "replay"]
 
 
 @dataclass(frozen=True)
@@ -124,83 +123,3 @@ def replay(episode: Episode, adder: Adder) -> int:
         truncated = episode.truncated[t : t + 1] | final
         made += adder.add(now, action, extras, episode.reward[t : t + 1], terminated, truncated, after, after)
     return made
-
-
-def _minari() -> Any:
-    try:
-        return importlib.import_module("minari")
-    except ImportError as error:
-        raise MissingExtraError("minari", "offline") from error
-
-
-def _space_from_gymnasium(space: Any) -> Space:
-    spaces = importlib.import_module("gymnasium.spaces")
-    if isinstance(space, spaces.Dict):
-        return Dict({key: _space_from_gymnasium(child) for key, child in space.spaces.items()})
-    if isinstance(space, spaces.Tuple):
-        return Tuple(*(_space_from_gymnasium(child) for child in space.spaces))
-    if isinstance(space, spaces.Discrete):
-        return Int((), int(space.start), int(space.start + space.n), space.dtype.name)
-    if isinstance(space, spaces.Box):
-        whole = np.issubdtype(space.dtype, np.integer)
-        low, high = (np.asarray(b, np.float64) for b in (space.low, space.high))
-        return (
-            Int(space.shape, low, high + 1, space.dtype.name)
-            if whole
-            else Float(space.shape, low, high, space.dtype.name)
-        )
-    raise DataError(f"the Minari dataset has a space {space}; Box, Discrete, Dict and Tuple are supported.")
-
-
-def _space_to_gymnasium(space: Space) -> Any:
-    spaces = importlib.import_module("gymnasium.spaces")
-    if isinstance(space, Dict):
-        return spaces.Dict({key: _space_to_gymnasium(child) for key, child in space.spaces.items()})
-    if isinstance(space, Tuple):
-        return spaces.Tuple([_space_to_gymnasium(child) for child in space.spaces])
-    if isinstance(space, Int) and not space.shape:
-        return spaces.Discrete(space.categories, start=int(np.asarray(space.low)), dtype=space.numpy_dtype.type)
-    high = space.high - 1 if isinstance(space, Int) else space.high  # type: ignore[attr-defined]
-    low, high = (np.broadcast_to(b, space.shape).astype(space.numpy_dtype) for b in (space.low, high))  # type: ignore[attr-defined]
-    return spaces.Box(low, high, space.shape, space.numpy_dtype)  # type: ignore[attr-defined]
-
-
-def import_minari(dataset: Any, directory: str | Path) -> int:
-    """Write a Minari dataset (or the name of a local one) as a dataset of episodes; returns their number."""
-    found = _minari().load_dataset(dataset) if isinstance(dataset, str) else dataset
-    obs, action = _space_from_gymnasium(found.observation_space), _space_from_gymnasium(found.action_space)
-    with EpisodeWriter(directory, obs, action) as writer:
-        for data in found.iterate_episodes():
-            writer.write(
-                Episode(
-                    data.observations,
-                    data.actions,
-                    np.asarray(data.rewards, np.float64),
-                    np.asarray(data.terminations, np.bool_),
-                    np.asarray(data.truncations, np.bool_),
-                )
-            )
-    return writer.written
-
-
-def export_minari(directory: str | Path, dataset_id: str, **options: Any) -> Any:
-    """Make a local Minari dataset of a dataset of episodes; ``options`` go to Minari (author, algorithm_name …)."""
-    minari = _minari()
-    signature = Dataset(directory).signature
-    collector = importlib.import_module("minari.data_collector")
-    buffers = [
-        collector.EpisodeBuffer(
-            id=i,
-            observations=episode.obs,
-            actions=episode.action,
-            rewards=list(episode.reward),
-            terminations=list(episode.terminated),
-            truncations=list(episode.truncated),
-        )
-        for i, episode in enumerate(read_episodes(directory))
-    ]
-    spaces = {
-        "observation_space": _space_to_gymnasium(signature["obs"]),
-        "action_space": _space_to_gymnasium(signature["action"]),
-    }
-    return minari.create_dataset_from_buffers(dataset_id, buffers, **{"data_format": "arrow", **spaces, **options})

@@ -1,0 +1,1 @@
+"""Experience: what environments and data together give."""
