@@ -11,7 +11,7 @@ keeps, and ``restore`` replays.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, cast
 
 import gymnasium as gym
@@ -22,6 +22,7 @@ from starling.core.random import generator_state, restore_generator, stream
 from starling.core.spaces import Bool, Dict, Space
 from starling.core.trees import Tree, leaves, map_leaves
 from starling.envs.actions import ActionCodec, ActionLog
+from starling.envs.extras import ExtrasCodec, extras_codec
 from starling.envs.failures import LARGEST, Place, describe_misfit, first_misfit
 from starling.envs.observations import Codec, MaskedCodec, Unfit, all_finite, mask_codec, observation_codec
 from starling.envs.protocol import Envs, Episode, Step
@@ -35,10 +36,22 @@ NEVER = 2**62  # a step no run reaches
 
 
 class GymEnvs(Envs):
-    """B environments made by ``make_env``, a constructor without arguments."""
+    """B environments made by ``make_env``, a constructor without arguments.
 
-    def __init__(self, make_env: Callable[[], gym.Env[Any, Any]], count: int, seed: int, name: str) -> None:
-        self.count, self.name = count, name
+    ``extras`` names entries of info that steps are to carry. ``first`` is the number of the first of these
+    environments where they are a share of more: seeds and messages go by the number.
+    """
+
+    def __init__(
+        self,
+        make_env: Callable[[], gym.Env[Any, Any]],
+        count: int,
+        seed: int,
+        name: str,
+        extras: Sequence[str] = (),
+        first: int = 0,
+    ) -> None:
+        self.count, self.name, self._first = count, name, first
         self.exact_resume = True
         self._envs = [make_env() for _ in range(count)]
         self._require_equal_spaces()
@@ -46,7 +59,7 @@ class GymEnvs(Envs):
         self._steps = [env.step for env in inner]
         self._resets = [env.reset for env in inner]
         self._limits = [NEVER if limit is None else limit for limit in limits]
-        self._rngs = [stream(seed, "env", i) for i in range(count)]
+        self._rngs = [stream(seed, "env", first + i) for i in range(count)]
         self._bits = [cast(np.random.Philox, rng.bit_generator) for rng in self._rngs]
         self._actions = ActionCodec(self._envs[0].action_space, count)
         self.action_space = self._actions.space
@@ -63,10 +76,15 @@ class GymEnvs(Envs):
         self.observation_space: Space = from_gymnasium(self._envs[0].observation_space)
         self._codec: Codec = observation_codec(self._envs[0].observation_space)
         # The first episodes begin here, because only a reset tells whether the environment delivers action masks.
-        first, masked = self._first_reset()
+        begun, masked = self._first_reset()
         if masked:
             self._attach_masks()
-        self._obs = self._begin_all(first)
+        self._extras: ExtrasCodec | None = None
+        self._results: list[Any] = []  # of the environments in this step, where there are extras to take from them
+        if extras:
+            self._attach_extras(extras, begun)
+            begun = self._call_reset(0)
+        self._obs = self._begin_all(begun)
         self._fresh = True
 
     def _require_equal_spaces(self) -> None:
@@ -74,7 +92,10 @@ class GymEnvs(Envs):
             for kind in ("observation_space", "action_space"):
                 first, other = getattr(self._envs[0], kind), getattr(env, kind)
                 if first != other:
-                    raise SpaceError(f"{self.name}: the {kind} of environment {i} is {other}, that of 0 is {first}.")
+                    raise SpaceError(
+                        f"{self.name}: the {kind} of environment {self._first + i} is {other}, "
+                        f"that of {self._first} is {first}."
+                    )
 
     def _first_reset(self) -> tuple[Any, bool]:
         """The result of environment 0's first reset, and whether it carries an action mask."""
@@ -92,6 +113,24 @@ class GymEnvs(Envs):
         self._codec = MaskedCodec(self._codec, mask)
         self.observation_space = Dict(observation=self.observation_space, action_mask=Bool(mask.shape))
         self._steps = [_step_with_info(step) for step in self._steps]
+
+    def _attach_extras(self, names: Sequence[str], begun: Any) -> None:
+        """Find what the extras look like, by one step of environment 0 after the reset that gave ``begun``."""
+        action = self.action_space.ranked(batch=True).zeros((self.count,))
+        if isinstance(self._codec, MaskedCodec):
+            action[0] = np.argmax(begun[1][ACTION_MASK])  # one that is legal
+        row, result = self._actions.rows(action)[0], None
+        try:
+            result = self._steps[0](row)
+            _, _, _, _, info = result
+        except Exception as error:
+            self._raised(0, "step", result, error)
+        try:
+            self._extras = extras_codec(names, info)
+        except Unfit as error:
+            raise EnvError(f"{self._place(0)}: {error}.") from error
+        self.extras_space = self._extras.space
+        self._steps = [_step_keeping_result(step, self._results) for step in self._steps]
 
     def reset(self) -> Tree:
         if not self._fresh:
@@ -125,13 +164,16 @@ class GymEnvs(Envs):
                 raise Unfit("a reward is not one finite number")
         except (ValueError, TypeError) as error:
             self._misfit(observations, rewards, chosen, error)
+        extras = {} if self._extras is None else self._take_extras(self._extras)
         self._returns = list(map(operator.add, self._returns, rewards))
         if ends or self._now >= self._deadline:
-            return self._finish(obs, reward, ends)
+            return self._finish(obs, reward, ends, extras)
         self._obs = obs
-        return Step(obs, reward, self._none, self._none, None, self._all, [])
+        return Step(obs, reward, self._none, self._none, None, self._all, [], extras)
 
-    def _finish(self, final_obs: Tree, reward: np.ndarray, ends: list[tuple[int, bool, bool]]) -> Step:
+    def _finish(
+        self, final_obs: Tree, reward: np.ndarray, ends: list[tuple[int, bool, bool]], extras: dict[str, Tree]
+    ) -> Step:
         """The step in which at least one episode ended: report it and begin the next."""
         terminated, truncated = self._none.copy(), self._none.copy()
         for i, by_itself, cut in ends:
@@ -145,7 +187,20 @@ class GymEnvs(Envs):
             put_row(obs, i, self._begin(i))
         self._set_deadline()
         self._obs = obs
-        return Step(obs, reward, terminated, truncated, final_obs, self._all, episodes)
+        return Step(obs, reward, terminated, truncated, final_obs, self._all, episodes, extras)
+
+    def _take_extras(self, codec: ExtrasCodec) -> dict[str, Tree]:
+        infos = [result[4] for result in self._results[-self.count :]]
+        self._results.clear()
+        try:
+            return codec.stack(infos)
+        except ValueError as error:
+            for i, info in enumerate(infos):
+                try:
+                    codec.stack([info])
+                except ValueError as reason:
+                    raise EnvError(f"{self._place(i)}: {reason}.") from reason
+            raise EnvError(f"{self.name}: the extras of the environments do not fit together: {error}.") from error
 
     def _begin_all(self, first: Any = None) -> Tree:
         rows = [self._begin(i, first if i == 0 else None) for i in range(self.count)]
@@ -178,7 +233,7 @@ class GymEnvs(Envs):
             self._raised(i, "reset", None, error)
 
     def _place(self, i: int) -> Place:
-        return Place(self.name, i, self._seeds[i], self._now - self._began[i])
+        return Place(self.name, self._first + i, self._seeds[i], self._now - self._began[i])
 
     def _raised(self, i: int, method: str, result: Any, error: Exception) -> NoReturn:
         self._now += method == "step"
@@ -234,6 +289,7 @@ class GymEnvs(Envs):
                 played.append(self._log.nothing())
             rows.append(obs)
         self._set_deadline()
+        self._results.clear()
         self._log.put_back(played, self._now)
         self._obs = map_leaves(lambda *parts: np.concatenate(parts), *rows)
         return self._obs
@@ -263,5 +319,14 @@ def _step_with_info(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def stepped(action: Any) -> Any:
         observation, reward, terminated, truncated, info = step(action)
         return (observation, info), reward, terminated, truncated, info
+
+    return stepped
+
+
+def _step_keeping_result(step: Callable[[Any], Any], results: list[Any]) -> Callable[[Any], Any]:
+    def stepped(action: Any) -> Any:
+        result = step(action)
+        results.append(result)
+        return result
 
     return stepped

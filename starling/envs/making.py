@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -41,34 +41,43 @@ LIMIT = "max_episode_steps"
 WORTH_A_VECTOR = 8  # environments from which stepping them as arrays is faster than one after the other
 
 
-def make(env: EnvLike, count: int, seed: int, *, tolerance: Tolerance | None = None, **kwargs: Any) -> Envs:
+def make(
+    env: EnvLike,
+    count: int,
+    seed: int,
+    *,
+    tolerance: Tolerance | None = None,
+    extras: Sequence[str] = (),
+    **kwargs: Any,
+) -> Envs:
     """``count`` environments that step together.
 
     ``env`` is an id ("CartPole-v1", "envpool:Pong-v5", "my_package:MyEnv-v0"), a constructor of a gymnasium
     environment or of a VectorEnv, or a VectorEnv. A constructor that takes ``num_envs`` is one of a VectorEnv and is
     called with ``num_envs=count``; another may return a VectorEnv of exactly ``count`` environments. ``kwargs`` go to
     the constructor; ``max_episode_steps`` truncates.
-    With ``tolerance``, environments that are stepped one by one are made anew when they crash or hang.
+    With ``tolerance``, environments that are stepped one by one are made anew when they crash or hang. ``extras`` names
+    entries of info that every step is to carry (``Step.extras``).
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ConfigError(f"count={count!r}; the number of environments must be an integer of at least 1.")
     if isinstance(env, str) and env.startswith(ENVPOOL):
-        return EnvPoolEnvs(env.removeprefix(ENVPOOL), count, seed, **kwargs)
+        return EnvPoolEnvs(env.removeprefix(ENVPOOL), count, seed, extras=extras, **kwargs)
     name = name_of(env)
     if isinstance(env, VectorEnv):
         if kwargs:
             raise ConfigError(f"{name} is already made; {', '.join(sorted(kwargs))} cannot be given.")
-        return _vector(env, count, seed, name)
+        return _vector(env, count, seed, name, extras)
     sized = takes_num_envs(env)
     construct = constructor_of(env, **(kwargs | {"num_envs": count} if sized else kwargs))
     ready = [construct()]
-    if isinstance(env, str) and count >= WORTH_A_VECTOR:
+    if isinstance(env, str) and count >= WORTH_A_VECTOR and not extras:  # infos are where both forms may differ
         together = own_vector(env, ready[0], count, seed, **kwargs)
         if together is not None:
             ready[0].close()
             return together
     if isinstance(ready[0], VectorEnv):
-        return _vector(ready[0], count, seed, name)
+        return _vector(ready[0], count, seed, name, extras)
     if sized:
         raise EnvError(
             f"{name} takes num_envs, was called with num_envs={count} and returned {type(ready[0]).__name__}; such a "
@@ -76,8 +85,8 @@ def make(env: EnvLike, count: int, seed: int, *, tolerance: Tolerance | None = N
         )
     single: Callable[[], Any] = lambda: ready.pop() if ready else construct()  # noqa: E731
     if tolerance is None:
-        return GymEnvs(single, count, seed, name)
-    return GymEnvs(lambda: Tolerant(single, name, tolerance), count, seed, name)
+        return GymEnvs(single, count, seed, name, extras)
+    return GymEnvs(lambda: Tolerant(single, name, tolerance), count, seed, name, extras)
 
 
 def own_vector(name: str, single: gym.Env[Any, Any], count: int, seed: int, **kwargs: Any) -> VectorEnvs | None:
@@ -143,13 +152,13 @@ def takes_num_envs(env: EnvLike) -> bool:
         return False
 
 
-def _vector(env: VectorEnv[Any, Any, Any], count: int, seed: int, name: str) -> VectorEnvs:
+def _vector(env: VectorEnv[Any, Any, Any], count: int, seed: int, name: str, extras: Sequence[str]) -> VectorEnvs:
     if env.num_envs != count:
         raise ConfigError(
             f"{name} holds {env.num_envs} environments and count={count}; they must agree. Ask for {env.num_envs}, or "
             "give a constructor that takes num_envs: it is called with the number that each role needs."
         )
-    return VectorEnvs(env, seed, name)
+    return VectorEnvs(env, seed, name, extras=extras)
 
 
 def _construct(construct: Callable[..., Any], max_episode_steps: int | None = None, **kwargs: Any) -> Any:

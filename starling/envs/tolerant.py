@@ -18,6 +18,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from starling.envs.extras import CRASHED
+
 __all__ = ["RepeatedCrashes", "StepTimeout", "Tolerance", "Tolerant"]
 
 
@@ -95,7 +97,7 @@ class Tolerant(gym.Env[Any, Any]):
                 result = self._env.step(action)
         except Exception as error:
             self._anew(error, "step")
-            return self._seen, 0.0, False, True, self._info
+            return self._seen, 0.0, False, True, {**self._info, CRASHED: True}
         self._seen, self._info = result[0], result[4]
         return result
 

@@ -10,7 +10,8 @@ its attributes say it all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,6 +22,7 @@ from starling.core.random import generator_state, restore_generator, stream
 from starling.core.spaces import Bool, Dict, Space
 from starling.core.trees import Tree, map_leaves
 from starling.envs.actions import ActionCodec
+from starling.envs.extras import ExtrasCodec, extras_codec, missing
 from starling.envs.observations import Codec, MaskedCodec, Unfit, all_finite, mask_codec, observation_codec
 from starling.envs.protocol import Envs, Episode, Step
 from starling.envs.rows import put_row, rows_from, shared
@@ -44,9 +46,15 @@ def autoreset_mode(env: VectorEnv[Any, Any, Any], name: str) -> AutoresetMode:
 
 
 class VectorEnvs(Envs):
-    """The B environments of a VectorEnv; ``exact``: it can be put back by its attributes, see ``snapshots``."""
+    """The B environments of a VectorEnv.
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int, name: str, exact: bool = False) -> None:
+    ``exact``: it can be put back by its attributes, see ``snapshots``. ``extras`` names entries of its infos that steps
+    are to carry.
+    """
+
+    def __init__(
+        self, env: VectorEnv[Any, Any, Any], seed: int, name: str, exact: bool = False, extras: Sequence[str] = ()
+    ) -> None:
         self.count, self.name = int(env.num_envs), name
         self.exact_resume = self._exact = exact
         self._env = env
@@ -63,8 +71,9 @@ class VectorEnvs(Envs):
         self._returns = np.zeros(self.count)
         self._began = np.zeros(self.count, np.int64)  # the step at which each running episode began
         self._waiting: np.ndarray | None = None  # rows that NEXT_STEP resets in the coming step, where there are any
+        self._extras: ExtrasCodec | None = None
         # The first episodes begin here, because only a reset tells whether the environment delivers action masks.
-        self._obs = self._begin(detect_mask=True)
+        self._obs = self._begin(first=True, extras=extras)
         self._fresh = True
 
     def reset(self) -> Tree:
@@ -73,14 +82,35 @@ class VectorEnvs(Envs):
         self._fresh = False
         return self._obs
 
-    def _begin(self, detect_mask: bool = False) -> Tree:
+    def _begin(self, first: bool = False, extras: Sequence[str] = ()) -> Tree:
         self._returns[:], self._began[:], self._waiting = 0.0, self._now, None
-        obs, infos = self._call_reset(seed=int(self._rng.integers(2**30)))
-        if detect_mask and ACTION_MASK in infos:
+        seed = int(self._rng.integers(2**30))
+        obs, infos = self._call_reset(seed=seed)
+        if first and ACTION_MASK in infos:
             mask = self._fitted(mask_codec, self.action_space)
             self._codec = MaskedCodec(self._codec, mask)
             self.observation_space = Dict(observation=self.observation_space, action_mask=Bool(mask.shape))
+        if extras:
+            self._attach_extras(extras, infos)
+            obs, infos = self._call_reset(seed=seed)
         return self._encode(obs, infos)
+
+    def _attach_extras(self, names: Sequence[str], infos: dict[str, Any]) -> None:
+        """Find what the extras look like, by one step after the reset that gave ``infos``."""
+        action = self.action_space.ranked(batch=True).zeros((self.count,))
+        if isinstance(self._codec, MaskedCodec):
+            action = np.argmax(infos[ACTION_MASK], axis=-1)
+        try:
+            infos = self._env.step(self._actions.batch(action))[4]
+        except Exception as error:
+            self._raised("step", error)
+        try:
+            self._extras = extras_codec(
+                names, {key: rows[0] for key, rows in infos.items() if isinstance(rows, np.ndarray)}
+            )
+        except Unfit as error:
+            raise EnvError(f"{self._place()}: {error}.") from error
+        self.extras_space = self._extras.space
 
     def step(self, action: Any) -> Step:
         sent = self._actions.batch(self._actions.accept(action))
@@ -104,10 +134,29 @@ class VectorEnvs(Envs):
             self._returns[valid] += reward[valid]
             self._began[self._waiting] = self._now
             self._waiting = None
+        extras = {} if self._extras is None else self._take_extras(self._extras, infos, valid, ended)
+        step = Step(obs, reward, terminated, truncated, None, valid, [], extras)
         if 1 not in ended.tobytes():  # a search of bytes: less than half the cost of any()
             self._obs = obs
-            return Step(obs, reward, terminated, truncated, None, valid, [])
-        return self._finish(Step(obs, reward, terminated, truncated, None, valid, []), ended, infos)
+            return step
+        return self._finish(step, ended, infos)
+
+    def _take_extras(
+        self, codec: ExtrasCodec, infos: dict[str, Any], valid: np.ndarray, ended: np.ndarray
+    ) -> dict[str, Tree]:
+        """The extras of the valid rows, 0 in the others; SAME_STEP keeps those of ended rows apart."""
+        moved = ended if self._mode is AutoresetMode.SAME_STEP else np.zeros_like(ended)
+        sources = [(infos, valid & ~moved), (infos.get("final_info", infos), moved)]
+        taken = codec.zeros(self.count)
+        for key in codec.leaves:
+            for source, rows in sources:
+                if not rows.any():
+                    continue
+                if key not in source or not np.all(source.get(f"_{key}", self._all)[rows]):
+                    raise EnvError(f"{self._place()}: {missing(key, source)} (for every row).")
+                values = np.asarray(source[key])[rows].tolist()
+                taken[key][rows] = self._fitted(functools.partial(codec.fit, key), values)
+        return taken
 
     def _finish(self, step: Step, ended: np.ndarray, infos: dict[str, Any]) -> Step:
         """The step in which at least one episode ended: report it, and see that the next begins."""
@@ -169,7 +218,7 @@ class VectorEnvs(Envs):
             return encode(value)
         except ValueError as error:
             reason = str(error) if isinstance(error, Unfit) else f"it cannot be read: {error}"
-            raise EnvError(f"{self._place()}: the observations do not fit their space: {reason}.") from error
+            raise EnvError(f"{self._place()}: what arrived does not fit its space: {reason}.") from error
 
     def _call_reset(self, **kwargs: Any) -> Any:
         try:

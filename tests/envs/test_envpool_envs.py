@@ -35,7 +35,7 @@ def test_a_lost_life_ends_an_episode_but_the_game_goes_on_and_its_score_is_repor
     options = {"episodic_life": True, "reward_clip": True, "noop_max": 1}
     reference = envpool.make("Breakout-v5", env_type="gymnasium", num_envs=1, seed=0, **options)
     with make("envpool:Breakout-v5", 1, 0, **options) as envs:
-        envs._pool = reference  # the same object, so that its info can be read beside
+        envs._task.pool = reference  # the same object, so that its info can be read beside
         infos = []
         inner = reference.step
 
