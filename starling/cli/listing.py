@@ -13,7 +13,7 @@ import tyro
 from starling.algorithms import ALGORITHMS
 from starling.backends import available
 from starling.components.specs import COMPONENTS
-from starling.envs.making import environment_ids
+from starling.envs.constructing import environment_ids
 from starling.executors import EXECUTORS
 from starling.experiments.compatibility import compatibility
 from starling.experiments.presets import presets

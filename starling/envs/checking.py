@@ -12,10 +12,11 @@ from gymnasium.vector import VectorEnv
 from starling.core.errors import SpaceError, StarlingError
 from starling.core.random import stream
 from starling.core.trees import leaves
+from starling.envs.constructing import EnvLike, constructor_of, name_of, takes_num_envs
 from starling.envs.determinism import first_difference
 from starling.envs.envpool_envs import EnvPoolEnvs
 from starling.envs.findings import Finding, error, ok, warning
-from starling.envs.making import ENVPOOL, WORTH_A_VECTOR, EnvLike, constructor_of, name_of, own_vector, takes_num_envs
+from starling.envs.making import ENVPOOL, WORTH_A_VECTOR, own_vector
 from starling.envs.probing import Probe
 from starling.envs.protocol import Envs
 from starling.envs.spaces import SUPPORTED, from_gymnasium

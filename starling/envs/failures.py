@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from starling.core.errors import CheckpointError
 from starling.envs.observations import Codec, Unfit
 
-__all__ = ["LARGEST", "Place", "describe_misfit", "first_misfit"]
+__all__ = ["LARGEST", "Place", "describe_misfit", "first_misfit", "require_count"]
 
 LARGEST = float(np.finfo(np.float32).max)  # rewards are carried as float32
 
@@ -51,3 +52,11 @@ def first_misfit(codec: Codec, observations: list[Any], rewards: list[Any]) -> t
         except (ValueError, TypeError) as reason:
             return i, reason
     return None
+
+
+def require_count(name: str, saved: int, count: int) -> None:
+    """Refuse a saved state of another number of environments."""
+    if saved != count:
+        raise CheckpointError(
+            f"{name}: the saved state holds {saved} environments and {count} were asked for; resume with {saved}."
+        )

@@ -17,13 +17,13 @@ from typing import Any, NoReturn, cast
 import gymnasium as gym
 import numpy as np
 
-from starling.core.errors import CheckpointError, EnvError, SpaceError
+from starling.core.errors import EnvError, SpaceError
 from starling.core.random import generator_state, restore_generator, stream
 from starling.core.spaces import Bool, Dict, Space
 from starling.core.trees import Tree, leaves, map_leaves
 from starling.envs.actions import ActionCodec, ActionLog
 from starling.envs.extras import ExtrasCodec, extras_codec
-from starling.envs.failures import LARGEST, Place, describe_misfit, first_misfit
+from starling.envs.failures import LARGEST, Place, describe_misfit, first_misfit, require_count
 from starling.envs.observations import Codec, MaskedCodec, Unfit, all_finite, mask_codec, observation_codec
 from starling.envs.protocol import Envs, Episode, Step
 from starling.envs.rows import put_row, same_bits, shared
@@ -73,6 +73,7 @@ class GymEnvs(Envs):
         self._deadline = NEVER  # the first step at which a running episode reaches its limit
         self._seeds = [0] * count
         self._returns: list[float] = [0.0] * count
+        self.source_spaces = (self._envs[0].observation_space, self._envs[0].action_space)
         self.observation_space: Space = from_gymnasium(self._envs[0].observation_space)
         self._codec: Codec = observation_codec(self._envs[0].observation_space)
         # The first episodes begin here, because only a reset tells whether the environment delivers action masks.
@@ -268,11 +269,7 @@ class GymEnvs(Envs):
 
     def restore(self, state: dict[str, Any]) -> Tree:
         saved = state["envs"]
-        if len(saved) != self.count:
-            raise CheckpointError(
-                f"{self.name}: the saved state holds {len(saved)} environments and {self.count} were asked for; "
-                f"resume with {len(saved)}."
-            )
+        require_count(self.name, len(saved), self.count)
         self._fresh, self.exact_resume = False, True
         self._now = max(int(episode["length"]) for episode in saved)
         rows, played = [], []

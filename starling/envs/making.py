@@ -2,43 +2,60 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal, overload
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import VectorEnv
-from gymnasium.wrappers import TimeLimit
 
-from starling.core.errors import ConfigError, EnvError, MissingExtraError, RequestError, UnknownNameError
-from starling.envs.envpool_envs import EnvPoolEnvs
+from starling.core.errors import ConfigError, EnvError
+from starling.core.machine import processors
+from starling.envs.constructing import EnvLike, constructor_of, name_of, single_constructor, takes_num_envs
+from starling.envs.envpool_envs import AsyncEnvPoolEnvs, EnvPoolEnvs
 from starling.envs.gym_envs import GymEnvs
-from starling.envs.naming import nearest
-from starling.envs.protocol import Envs
+from starling.envs.pool_envs import AsyncPoolEnvs, PoolEnvs, Recipe, require_importable
+from starling.envs.protocol import AsyncEnvs, Envs
 from starling.envs.snapshots import can_be_put_back
 from starling.envs.stripping import strip_bookkeeping
-from starling.envs.tolerant import Tolerance, Tolerant
+from starling.envs.tolerant import Tolerance
 from starling.envs.vector_envs import VectorEnvs
 
-__all__ = [
-    "ENVPOOL",
-    "WORTH_A_VECTOR",
-    "EnvLike",
-    "constructor_of",
-    "environment_ids",
-    "make",
-    "name_of",
-    "own_vector",
-    "takes_num_envs",
-]
-
-EnvLike = str | Callable[..., Any] | VectorEnv[Any, Any, Any]
+__all__ = ["ENVPOOL", "WORTH_A_VECTOR", "make", "own_vector"]
 
 ENVPOOL = "envpool:"
 LIMIT = "max_episode_steps"
 WORTH_A_VECTOR = 8  # environments from which stepping them as arrays is faster than one after the other
+
+
+@overload
+def make(
+    env: EnvLike,
+    count: int,
+    seed: int,
+    *,
+    tolerance: Tolerance | None = ...,
+    extras: Sequence[str] = ...,
+    workers: int = ...,
+    asynchronous: Literal[False] = ...,
+    **kwargs: Any,
+) -> Envs: ...
+
+
+@overload
+def make(
+    env: EnvLike,
+    count: int,
+    seed: int,
+    *,
+    tolerance: Tolerance | None = ...,
+    extras: Sequence[str] = ...,
+    workers: int = ...,
+    asynchronous: Literal[True],
+    batch: int | None = ...,
+    **kwargs: Any,
+) -> AsyncEnvs: ...
 
 
 def make(
@@ -48,45 +65,90 @@ def make(
     *,
     tolerance: Tolerance | None = None,
     extras: Sequence[str] = (),
+    workers: int = 0,
+    asynchronous: bool = False,
+    batch: int | None = None,
     **kwargs: Any,
-) -> Envs:
-    """``count`` environments that step together.
+) -> Envs | AsyncEnvs:
+    """``count`` environments that step together; or, ``asynchronous``, of which those that are ready do.
 
     ``env`` is an id ("CartPole-v1", "envpool:Pong-v5", "my_package:MyEnv-v0"), a constructor of a gymnasium
     environment or of a VectorEnv, or a VectorEnv. A constructor that takes ``num_envs`` is one of a VectorEnv and is
     called with ``num_envs=count``; another may return a VectorEnv of exactly ``count`` environments. ``kwargs`` go to
     the constructor; ``max_episode_steps`` truncates.
+
     With ``tolerance``, environments that are stepped one by one are made anew when they crash or hang. ``extras`` names
-    entries of info that every step is to carry (``Step.extras``).
+    entries of info that every step is to carry (``Step.extras``). ``workers`` processes share the environments, with
+    the same results as stepping them one by one here. ``asynchronous`` gives AsyncEnvs, which serve ``batch`` rows at a
+    time (half of them by default), from EnvPool's threads or from ``workers`` processes (one per processor by default).
     """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ConfigError(f"count={count!r}; the number of environments must be an integer of at least 1.")
-    if isinstance(env, str) and env.startswith(ENVPOOL):
-        return EnvPoolEnvs(env.removeprefix(ENVPOOL), count, seed, extras=extras, **kwargs)
+    _require_numbers(count, workers, asynchronous, batch)
+    rows = max(1, count // 2) if batch is None else batch
     name = name_of(env)
+    if isinstance(env, str) and env.startswith(ENVPOOL):
+        if workers:
+            raise ConfigError(f"workers={workers} has no effect on {name}, which has threads of its own; leave it out.")
+        task = env.removeprefix(ENVPOOL)
+        if asynchronous:
+            return AsyncEnvPoolEnvs(task, count, rows, seed, extras=extras, **kwargs)
+        return EnvPoolEnvs(task, count, seed, extras=extras, **kwargs)
+    pooled = workers > 0 or asynchronous
     if isinstance(env, VectorEnv):
         if kwargs:
             raise ConfigError(f"{name} is already made; {', '.join(sorted(kwargs))} cannot be given.")
-        return _vector(env, count, seed, name, extras)
+        return _vector(env, count, seed, name, extras, pooled)
+    if pooled:
+        require_importable(env, kwargs)
     sized = takes_num_envs(env)
-    construct = constructor_of(env, **(kwargs | {"num_envs": count} if sized else kwargs))
-    ready = [construct()]
-    if isinstance(env, str) and count >= WORTH_A_VECTOR and not extras:  # infos are where both forms may differ
-        together = own_vector(env, ready[0], count, seed, **kwargs)
-        if together is not None:
-            ready[0].close()
-            return together
-    if isinstance(ready[0], VectorEnv):
-        return _vector(ready[0], count, seed, name, extras)
+    ready = constructor_of(env, **(kwargs | {"num_envs": count} if sized else kwargs))()
+    if isinstance(ready, VectorEnv):
+        return _vector(ready, count, seed, name, extras, pooled)
     if sized:
         raise EnvError(
-            f"{name} takes num_envs, was called with num_envs={count} and returned {type(ready[0]).__name__}; such a "
+            f"{name} takes num_envs, was called with num_envs={count} and returned {type(ready).__name__}; such a "
             "constructor must return a gymnasium.vector.VectorEnv. Rename the argument if it makes one environment."
         )
-    single: Callable[[], Any] = lambda: ready.pop() if ready else construct()  # noqa: E731
-    if tolerance is None:
-        return GymEnvs(single, count, seed, name, extras)
-    return GymEnvs(lambda: Tolerant(single, name, tolerance), count, seed, name, extras)
+    if pooled:
+        example = GymEnvs(single_constructor(env, tolerance, ready, **kwargs), 1, seed, name, extras)
+        recipe = Recipe(env, kwargs, tolerance, extras, example)
+        if asynchronous:
+            return AsyncPoolEnvs(recipe, count, rows, workers or processors(), seed)
+        return PoolEnvs(recipe, count, workers, seed)
+    if isinstance(env, str) and count >= WORTH_A_VECTOR and not extras:  # infos are where both forms may differ
+        together = own_vector(env, ready, count, seed, **kwargs)
+        if together is not None:
+            ready.close()
+            return together
+    return GymEnvs(single_constructor(env, tolerance, ready, **kwargs), count, seed, name, extras)
+
+
+def _require_numbers(count: int, workers: int, asynchronous: bool, batch: int | None) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ConfigError(f"count={count!r}; the number of environments must be an integer of at least 1.")
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
+        raise ConfigError(f"workers={workers!r}; the number of processes must be an integer of at least 0.")
+    if batch is not None and not asynchronous:
+        raise ConfigError(
+            f"batch={batch!r} has no effect where all rows step together; give asynchronous=True as well."
+        )
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= count):
+        raise ConfigError(f"batch={batch!r}; the rows served at a time must be an integer from 1 to count={count}.")
+
+
+def _vector(
+    env: VectorEnv[Any, Any, Any], count: int, seed: int, name: str, extras: Sequence[str], pooled: bool
+) -> VectorEnvs:
+    if pooled:
+        raise ConfigError(
+            f"{name} is a VectorEnv, which steps its rows together and by itself; workers and asynchronous are for "
+            "environments that are stepped one by one. Give a constructor of a single one, or leave them out."
+        )
+    if env.num_envs != count:
+        raise ConfigError(
+            f"{name} holds {env.num_envs} environments and count={count}; they must agree. Ask for {env.num_envs}, or "
+            "give a constructor that takes num_envs: it is called with the number that each role needs."
+        )
+    return VectorEnvs(env, seed, name, extras=extras)
 
 
 def own_vector(name: str, single: gym.Env[Any, Any], count: int, seed: int, **kwargs: Any) -> VectorEnvs | None:
@@ -119,101 +181,3 @@ def _may_have_a_limit(entry_point: Any) -> bool:
     parameters = inspect.signature(create).parameters
     hidden = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     return hidden or (LIMIT in parameters and parameters[LIMIT].default is not None)
-
-
-def name_of(env: EnvLike) -> str:
-    """What messages call ``env``."""
-    if isinstance(env, str):
-        return env
-    if isinstance(env, VectorEnv):
-        return env.spec.id if env.spec is not None else type(env).__name__
-    return getattr(env, "__name__", type(env).__name__)
-
-
-def environment_ids() -> list[str]:
-    """The ids that Gymnasium knows here."""
-    return sorted(gym.registry)
-
-
-def constructor_of(env: str | Callable[..., Any], **kwargs: Any) -> Callable[[], Any]:
-    """A constructor without arguments of one environment."""
-    if isinstance(env, str):
-        return functools.partial(_make_registered, env, **kwargs)
-    return functools.partial(_construct, env, **kwargs)
-
-
-def takes_num_envs(env: EnvLike) -> bool:
-    """Whether ``env`` is a constructor that is told how many environments to make."""
-    if isinstance(env, (str, VectorEnv)):
-        return False
-    try:
-        return "num_envs" in inspect.signature(env).parameters
-    except (TypeError, ValueError):  # built in: it has no signature to read
-        return False
-
-
-def _vector(env: VectorEnv[Any, Any, Any], count: int, seed: int, name: str, extras: Sequence[str]) -> VectorEnvs:
-    if env.num_envs != count:
-        raise ConfigError(
-            f"{name} holds {env.num_envs} environments and count={count}; they must agree. Ask for {env.num_envs}, or "
-            "give a constructor that takes num_envs: it is called with the number that each role needs."
-        )
-    return VectorEnvs(env, seed, name, extras=extras)
-
-
-def _construct(construct: Callable[..., Any], max_episode_steps: int | None = None, **kwargs: Any) -> Any:
-    name = name_of(construct)
-    try:
-        env = construct(**kwargs)
-    except Exception as error:
-        raise EnvError(f"{name}: the constructor raised {type(error).__name__}: {error}") from error
-    if isinstance(env, VectorEnv):
-        if max_episode_steps is not None:
-            raise ConfigError(
-                f"{name}: max_episode_steps has no effect on a VectorEnv; set the limit where it is made."
-            )
-        return env
-    if not isinstance(env, gym.Env):
-        raise EnvError(
-            f"{name}: the constructor returned {type(env).__name__}; a gymnasium.Env or gymnasium.vector.VectorEnv "
-            "was expected."
-        )
-    return env if max_episode_steps is None else TimeLimit(env, max_episode_steps)
-
-
-def _make_registered(name: str, **kwargs: Any) -> gym.Env[Any, Any]:
-    if name.startswith("ALE/"):
-        _register_atari()
-    try:
-        return gym.make(name, disable_env_checker=True, **kwargs)
-    except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
-        raise UnknownNameError("environment", name, nearest(name, gym.registry)) from error
-    except gym.error.DependencyNotInstalled as error:
-        raise _missing(name, str(error)) from error
-    except ImportError as error:
-        raise RequestError(f"{name} cannot be imported: {error} Install the package that provides it.") from error
-    except gym.error.Error as error:
-        raise ConfigError(f"{name!r} cannot be made: {error}") from error
-    except TypeError as error:
-        raise ConfigError(f"{name!r} cannot be made with {kwargs}: {error}") from error
-
-
-def _register_atari() -> None:
-    try:
-        import ale_py
-    except ImportError:
-        raise MissingExtraError("ale-py", "atari") from None
-    gym.register_envs(ale_py)
-
-
-def _missing(name: str, reason: str) -> RequestError:
-    """The error for an environment whose engine is not installed."""
-    entry = str(gym.spec(name).entry_point)
-    if "mujoco" in entry:
-        return MissingExtraError("mujoco", "mujoco")
-    if "box2d" in entry:
-        return RequestError(
-            f"{name} needs Box2D, which is not installed. Use 'envpool:{name}', which brings its own "
-            f"(pip install 'starling-rl[atari]'), or run: pip install 'gymnasium[box2d]'"
-        )
-    return RequestError(f"{name} needs a package that is not installed: {reason}")

@@ -38,6 +38,10 @@ class Tolerance:
         self.timeout, self.most, self.within = timeout, most, within
         self._crashes: deque[float] = deque()
 
+    def settings(self) -> dict[str, Any]:
+        """What another process makes the same tolerance from."""
+        return {"timeout": self.timeout, "most": self.most, "within": self.within}
+
     def crashed(self, error: Exception) -> None:
         """Note a crash; raises where it was one too many."""
         now = time.monotonic()

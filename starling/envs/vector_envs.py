@@ -17,12 +17,13 @@ from typing import Any, NoReturn
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from starling.core.errors import CheckpointError, ConfigError, EnvError
+from starling.core.errors import ConfigError, EnvError
 from starling.core.random import generator_state, restore_generator, stream
 from starling.core.spaces import Bool, Dict, Space
 from starling.core.trees import Tree, map_leaves
 from starling.envs.actions import ActionCodec
 from starling.envs.extras import ExtrasCodec, extras_codec, missing
+from starling.envs.failures import require_count
 from starling.envs.observations import Codec, MaskedCodec, Unfit, all_finite, mask_codec, observation_codec
 from starling.envs.protocol import Envs, Episode, Step
 from starling.envs.rows import put_row, rows_from, shared
@@ -243,11 +244,7 @@ class VectorEnvs(Envs):
 
     def restore(self, state: dict[str, Any]) -> Tree:
         """Go back, or where that is not possible begin new episodes, other ones than any before."""
-        if int(state["count"]) != self.count:
-            raise CheckpointError(
-                f"{self.name}: the saved state holds {state['count']} environments and {self.count} were asked for; "
-                f"resume with {state['count']}."
-            )
+        require_count(self.name, int(state["count"]), self.count)
         self._fresh, self.exact_resume = False, self._exact and "env" in state
         if self.exact_resume:
             self._put_back(state)

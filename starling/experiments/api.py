@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from starling.envs import EnvLike
-from starling.envs.making import name_of
+from starling.envs.constructing import name_of
 from starling.experiments.config import resolve
 from starling.experiments.evaluation import Evaluation
 from starling.experiments.running import Result, evaluate_run, start

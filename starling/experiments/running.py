@@ -18,8 +18,8 @@ from starling.core.effects import Checkpoint, Report
 from starling.core.errors import CheckpointError, ConfigError, RunDirError, RunError, StarlingError
 from starling.core.trees import Tree
 from starling.envs import EnvLike, make
+from starling.envs.constructing import constructor_of
 from starling.envs.determinism import first_difference
-from starling.envs.making import constructor_of
 from starling.envs.vector_envs import VectorEnvs
 from starling.executors import get_executor
 from starling.executors.recording import replay

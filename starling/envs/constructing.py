@@ -1,0 +1,129 @@
+"""Constructors of single environments: from an id or a callable, with errors that say what to do."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+from gymnasium.wrappers import TimeLimit
+
+from starling.core.errors import ConfigError, EnvError, MissingExtraError, RequestError, UnknownNameError
+from starling.envs.naming import nearest
+from starling.envs.tolerant import Tolerance, Tolerant
+
+__all__ = ["EnvLike", "constructor_of", "environment_ids", "name_of", "single_constructor", "takes_num_envs"]
+
+EnvLike = str | Callable[..., Any] | VectorEnv[Any, Any, Any]
+
+STEPPING = (
+    "asynchronous",
+    "batch",
+    "extras",
+    "workers",
+)  # what ``make`` takes for itself: how environments are stepped
+
+
+def name_of(env: EnvLike) -> str:
+    """What messages call ``env``."""
+    if isinstance(env, str):
+        return env
+    if isinstance(env, VectorEnv):
+        return env.spec.id if env.spec is not None else type(env).__name__
+    return getattr(env, "__name__", type(env).__name__)
+
+
+def environment_ids() -> list[str]:
+    """The ids that Gymnasium knows here."""
+    return sorted(gym.registry)
+
+
+def constructor_of(env: str | Callable[..., Any], **kwargs: Any) -> Callable[[], Any]:
+    """A constructor without arguments of one environment; ``kwargs`` as for ``make``."""
+    kwargs = {key: value for key, value in kwargs.items() if key not in STEPPING}
+    if isinstance(env, str):
+        return functools.partial(_make_registered, env, **kwargs)
+    return functools.partial(_construct, env, **kwargs)
+
+
+def single_constructor(
+    env: str | Callable[..., Any], tolerance: Tolerance | None, first: gym.Env[Any, Any] | None = None, **kwargs: Any
+) -> Callable[[], gym.Env[Any, Any]]:
+    """Like ``constructor_of``, with ``first`` for the first that it makes where one is ready; ``tolerance`` lets
+    environments be made anew."""
+    construct, ready = constructor_of(env, **kwargs), [] if first is None else [first]
+    if tolerance is None:
+        return lambda: ready.pop() if ready else construct()
+    name = name_of(env)
+    return lambda: Tolerant(lambda: ready.pop() if ready else construct(), name, tolerance)
+
+
+def takes_num_envs(env: EnvLike) -> bool:
+    """Whether ``env`` is a constructor that is told how many environments to make."""
+    if isinstance(env, (str, VectorEnv)):
+        return False
+    try:
+        return "num_envs" in inspect.signature(env).parameters
+    except (TypeError, ValueError):  # built in: it has no signature to read
+        return False
+
+
+def _construct(construct: Callable[..., Any], max_episode_steps: int | None = None, **kwargs: Any) -> Any:
+    name = name_of(construct)
+    try:
+        env = construct(**kwargs)
+    except Exception as error:
+        raise EnvError(f"{name}: the constructor raised {type(error).__name__}: {error}") from error
+    if isinstance(env, VectorEnv):
+        if max_episode_steps is not None:
+            raise ConfigError(
+                f"{name}: max_episode_steps has no effect on a VectorEnv; set the limit where it is made."
+            )
+        return env
+    if not isinstance(env, gym.Env):
+        raise EnvError(
+            f"{name}: the constructor returned {type(env).__name__}; a gymnasium.Env or gymnasium.vector.VectorEnv "
+            "was expected."
+        )
+    return env if max_episode_steps is None else TimeLimit(env, max_episode_steps)
+
+
+def _make_registered(name: str, **kwargs: Any) -> gym.Env[Any, Any]:
+    if name.startswith("ALE/"):
+        _register_atari()
+    try:
+        return gym.make(name, disable_env_checker=True, **kwargs)
+    except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
+        raise UnknownNameError("environment", name, nearest(name, gym.registry)) from error
+    except gym.error.DependencyNotInstalled as error:
+        raise _missing(name, str(error)) from error
+    except ImportError as error:
+        raise RequestError(f"{name} cannot be imported: {error} Install the package that provides it.") from error
+    except gym.error.Error as error:
+        raise ConfigError(f"{name!r} cannot be made: {error}") from error
+    except TypeError as error:
+        raise ConfigError(f"{name!r} cannot be made with {kwargs}: {error}") from error
+
+
+def _register_atari() -> None:
+    try:
+        import ale_py
+    except ImportError:
+        raise MissingExtraError("ale-py", "atari") from None
+    gym.register_envs(ale_py)
+
+
+def _missing(name: str, reason: str) -> RequestError:
+    """The error for an environment whose engine is not installed."""
+    entry = str(gym.spec(name).entry_point)
+    if "mujoco" in entry:
+        return MissingExtraError("mujoco", "mujoco")
+    if "box2d" in entry:
+        return RequestError(
+            f"{name} needs Box2D, which is not installed. Use 'envpool:{name}', which brings its own "
+            f"(pip install 'starling-rl[atari]'), or run: pip install 'gymnasium[box2d]'"
+        )
+    return RequestError(f"{name} needs a package that is not installed: {reason}")

@@ -1,0 +1,159 @@
+"""Some of many environments in a process of their own: ``python -m starling.envs.worker DESCRIPTOR``.
+
+The descriptor is that of a socket; the first message says what to make, and where the shared memory is. Then each
+message asks for one piece of work, and is answered when it is done. The worker ends when the other side is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+
+from starling.core.errors import EnvError, SpaceError, StarlingError
+from starling.envs.channels import DONE, ERROR, RESET, STATE, STEP, Channel, Message, pack, unpack
+from starling.envs.constructing import single_constructor
+from starling.envs.gym_envs import GymEnvs
+from starling.envs.naming import imported
+from starling.envs.shared_rows import SharedRows
+from starling.envs.tolerant import Tolerance
+
+__all__ = ["main"]
+
+PR_SET_PDEATHSIG = 1  # as Linux numbers it for prctl
+
+Told = dict[str, Any]
+Reply = Callable[[Message], None]
+
+
+class Together:
+    """Steps all its rows at once."""
+
+    def __init__(self, told: Told) -> None:
+        self._share = slice(told["first"], told["first"] + told["share"])
+        self.envs = _make(told, _constructor(told), told["share"], told["first"])
+        self._rows = _shared(told, self.envs)
+        self._actions = self._rows.actions(self._share)
+
+    def answer(self, asked: Message, reply: Reply) -> None:
+        content: Any = None
+        if asked.code == STEP:
+            self._rows.write(self._share, self.envs.step(self._actions))
+        elif asked.code == RESET:
+            self._rows.write_first(self._share, self.envs.reset())
+        elif asked.code == STATE:
+            content = self.envs.state()
+        else:
+            self._rows.write_first(self._share, self.envs.restore(unpack(asked.content)))
+            content = self.envs.exact_resume
+        reply(Message(DONE, b"" if content is None else pack(content)))
+
+    def close(self) -> None:
+        self.envs.close()
+
+
+class Apart:
+    """Steps each row when it is asked to."""
+
+    def __init__(self, told: Told) -> None:
+        construct, share = _constructor(told), range(told["first"], told["first"] + told["share"])
+        self.envs = {i: _make(told, construct, 1, i) for i in share}
+        self._rows = _shared(told, self.envs[share[0]])
+        self._actions = {i: self._rows.actions(slice(i, i + 1)) for i in share}
+
+    def answer(self, asked: Message, reply: Reply) -> None:
+        if asked.code == RESET:
+            for i, envs in self.envs.items():
+                self._rows.write_first(slice(i, i + 1), envs.reset())
+                reply(Message(i))
+            return
+        i = asked.code  # the row's number
+        self._rows.write(slice(i, i + 1), self.envs[i].step(self._actions[i]))
+        reply(Message(i))
+
+    def close(self) -> None:
+        for envs in self.envs.values():
+            envs.close()
+
+
+def _constructor(told: Told) -> Callable[[], gym.Env[Any, Any]]:
+    env = told["env"] if told["path"] is None else imported(told["path"])
+    tolerance = None if told["tolerance"] is None else Tolerance(**told["tolerance"])
+    return single_constructor(env, tolerance, **told["kwargs"])
+
+
+def _make(told: Told, construct: Callable[[], gym.Env[Any, Any]], count: int, first: int) -> GymEnvs:
+    envs = GymEnvs(construct, count, told["seed"], told["name"], told["extras"], first)
+    for kind, expected, found in zip(("observation_space", "action_space"), told["spaces"], envs.source_spaces):
+        if repr(found) != expected:
+            raise SpaceError(f"{told['name']}: the {kind} of environment {first} is {found}, that of 0 is {expected}.")
+    return envs
+
+
+def _shared(told: Told, envs: GymEnvs) -> SharedRows:
+    rows = SharedRows(envs.observation_space, envs.action_space, envs.extras_space, told["count"], told["segment"])
+    if repr(rows.fields) != told["fields"]:
+        raise SpaceError(
+            f"{told['name']}: environment {told['first']} has the layout {rows.fields}, environment 0 has "
+            f"{told['fields']}; all must observe the same, and tell the same in their infos."
+        )
+    return rows
+
+
+def _serve(channel: Channel, told: Told) -> None:
+    """Make the environments, and answer until nobody asks any more."""
+    try:
+        worker: Together | Apart = (Apart if told["apart"] else Together)(told)
+    except Exception as error:
+        channel.send(_failure(error))
+        return
+    channel.send(Message(DONE))
+    try:
+        while True:
+            asked = channel.receive(told["spin"])
+            try:
+                worker.answer(asked, channel.send)
+            except EOFError:
+                raise
+            except Exception as error:
+                channel.send(_failure(error))
+    finally:
+        worker.close()
+
+
+def _failure(error: Exception) -> Message:
+    cause = error.__cause__ if isinstance(error, EnvError) and error.__cause__ is not None else error
+    text = str(error) if isinstance(error, StarlingError) else f"{type(error).__name__}: {error}"
+    frames = "".join(traceback.format_exception(cause))
+    return Message(ERROR, pack({"type": type(error).__name__, "message": text, "traceback": frames}))
+
+
+def _die_with(parent: int) -> None:
+    """End with the parent even in the middle of a step; elsewhere than on Linux, after it."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it was gone before
+        sys.exit(0)
+
+
+def main(argv: list[str]) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other side decides what an interruption means
+    channel = Channel(socket.socket(fileno=int(argv[1])))
+    with contextlib.suppress(EOFError):
+        told = unpack(channel.receive().content)
+        if told["parent"] is not None:
+            _die_with(told["parent"])
+        _serve(channel, told)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
