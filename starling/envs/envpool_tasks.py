@@ -25,6 +25,7 @@ from starling.core.errors import ConfigError, EnvError, MissingExtraError, Unkno
 from starling.core.random import stream
 from starling.core.trees import Tree
 from starling.envs.extras import ExtrasCodec, extras_codec
+from starling.envs.failures import require_count
 from starling.envs.naming import nearest
 from starling.envs.observations import Unfit, all_finite, observation_codec
 from starling.envs.protocol import Episode, Step
@@ -144,6 +145,7 @@ class EnvPoolTask:
 
     def remake(self, state: dict[str, Any]) -> None:
         """Make the pool anew, with other seeds than any before: EnvPool's are fixed when it is made."""
+        require_count(self.name, int(state["count"]), self.count)
         self.restores = int(state["restores"]) + 1
         self.pool.close()
         self.pool = self._make()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import select
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -170,8 +171,8 @@ class AsyncPoolEnvs(AsyncEnvs):
         return rows, self._rows.read_rows(rows, self._acted[rows])
 
     def _gather(self) -> None:
-        """Wait until at least one row has answered."""
-        found = 0
+        """Wait until at least one row has answered; like ``Channel.receive``, look before sleeping."""
+        found, until = 0, time.perf_counter() + self._workers.spin
         while not found:
             for worker, channel in enumerate(self._workers.channels):
                 try:
@@ -182,7 +183,7 @@ class AsyncPoolEnvs(AsyncEnvs):
                         found += 1
                 except EOFError:
                     raise self._workers.lost(worker) from None
-            if not found:
+            if not found and time.perf_counter() >= until:
                 self._poll.poll()
 
     def send(self, rows: np.ndarray, action: Any) -> None:

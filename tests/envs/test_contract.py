@@ -8,13 +8,14 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from starling.core.errors import SpaceError
-from starling.core.spaces import Float, Int
+from starling.core.spaces import Dict, Float, Int
 from starling.core.trees import leaves
-from starling.envs import Envs, GymEnvs, VectorEnvs, make
+from starling.envs import Envs, GymEnvs, PoolEnvs, VectorEnvs, make
+
+from .cart import verify_physics
 
 B = 4
 LIMIT = 25
-ANGLE = 12 * 2 * np.pi / 360
 
 
 def sync(mode: AutoresetMode) -> gym.vector.VectorEnv:
@@ -33,6 +34,7 @@ def native() -> gym.vector.VectorEnv:
 
 MAKERS = {
     "gym": lambda seed: make("CartPole-v1", B, seed, max_episode_steps=LIMIT),
+    "pool": lambda seed: make("CartPole-v1", B, seed, max_episode_steps=LIMIT, workers=2),
     "sync next step": lambda seed: make(sync(AutoresetMode.NEXT_STEP), B, seed),
     "sync same step": lambda seed: make(sync(AutoresetMode.SAME_STEP), B, seed),
     "sync disabled": lambda seed: make(sync(AutoresetMode.DISABLED), B, seed),
@@ -71,6 +73,8 @@ def test_spaces_say_what_one_environment_has(envs):
     assert isinstance(envs.observation_space, Float)
     assert envs.observation_space.shape == (4,)
     assert envs.action_space == Int((), 0, 2)
+    assert envs.reward_space == Float()
+    assert envs.extras_space == Dict()
     assert envs.count == B
 
 
@@ -82,26 +86,14 @@ def test_observations_rewards_and_flags_have_their_types(envs):
         assert (step.reward.dtype, step.reward.shape) == (np.float32, (B,))
         for flags in (step.terminated, step.truncated, step.valid):
             assert (flags.dtype, flags.shape) == (np.bool_, (B,))
+        assert envs.reward_space.ranked(batch=True).contains(step.reward)
+        assert step.extras == {}
 
 
 def test_every_valid_transition_obeys_the_physics(envs):
     seen = {"terminated": 0, "truncated": 0}
     for obs, action, step in play(envs, 300):
-        ended = (step.terminated | step.truncated) & step.valid
-        assert (step.final_obs is not None) == ended.any()
-        after = step.obs if step.final_obs is None else np.where(ended[:, None], step.final_obs, step.obs)
-        for i in np.flatnonzero(step.valid):
-            x, x_dot, theta, theta_dot = obs[i].astype(np.float64)
-            force = 10.0 if action[i] == 1 else -10.0
-            pull = (force + 0.05 * theta_dot**2 * np.sin(theta)) / 1.1
-            turn = (9.8 * np.sin(theta) - np.cos(theta) * pull) / (0.5 * (4 / 3 - 0.1 * np.cos(theta) ** 2 / 1.1))
-            push = pull - 0.05 * turn * np.cos(theta) / 1.1
-            expected = [x + 0.02 * x_dot, x_dot + 0.02 * push, theta + 0.02 * theta_dot, theta_dot + 0.02 * turn]
-            np.testing.assert_allclose(after[i], expected, atol=1e-5)
-            fell = abs(after[i][0]) > 2.4 or abs(after[i][2]) > ANGLE
-            if not step.truncated[i]:
-                assert step.terminated[i] == fell
-            assert step.reward[i] == 1.0
+        verify_physics(obs, action, step)
         seen["terminated"] += int(step.terminated[step.valid].sum())
         seen["truncated"] += int(step.truncated[step.valid].sum())
     assert min(seen.values()) > 5
@@ -175,7 +167,7 @@ def test_restore_goes_on_from_observations_of_the_space(maker):
     with maker(0) as other:
         obs = other.restore(state)
         assert other.observation_space.ranked(batch=True).contains(obs)
-        assert other.exact_resume == (isinstance(other, GymEnvs) or maker is MAKERS["native vector, kept"])
+        assert other.exact_resume == (isinstance(other, (GymEnvs, PoolEnvs)) or maker is MAKERS["native vector, kept"])
         if maker is not MAKERS["native vector, kept"]:  # it may come back in the middle of a NEXT_STEP reset
             assert other.step(np.zeros(B, np.int32)).valid.all()
 

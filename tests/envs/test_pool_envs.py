@@ -229,6 +229,7 @@ def test_interruptions_from_the_keyboard_are_not_for_workers():
 
 def test_closing_leaves_no_process_and_no_descriptor():
     make("Pendulum-v1", 2, 0, workers=1).close()  # whatever is opened once for all
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     envs = make("Pendulum-v1", 2, 0, workers=2)
     started = pids(envs)
