@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from starling.core.errors import ConfigError
+from starling.core.errors import ConfigError, EnvError
 from starling.core.random import stream
 from starling.core.trees import Tree, map_leaves
 from starling.envs.actions import ActionCodec
@@ -164,6 +164,11 @@ class AsyncPoolEnvs(AsyncEnvs):
     def recv(self) -> tuple[np.ndarray, Step]:
         self._held.require_enough()
         while len(self._ready) < self.batch:
+            if not self._pending:
+                raise EnvError(
+                    f"{self.name}: {len(self._ready)} rows have answered and recv() waits for batch={self.batch}: the "
+                    "others failed before; call reset() to begin anew in all of them."
+                )
             self._gather()
         rows = np.sort(np.array(self._ready[: self.batch], np.int64))
         del self._ready[: self.batch]

@@ -71,13 +71,24 @@ class Apart:
 
     def answer(self, asked: Message, reply: Reply) -> None:
         if asked.code == RESET:
-            for i, envs in self.envs.items():
-                self._rows.write_first(slice(i, i + 1), envs.reset())
-                reply(Message(i))
-            return
-        i = asked.code  # the row's number
-        self._rows.write(slice(i, i + 1), self.envs[i].step(self._actions[i]))
-        reply(Message(i))
+            for i in self.envs:
+                reply(self._attempt(i, self._reset))
+        else:
+            reply(self._attempt(asked.code, self._step))
+
+    def _attempt(self, row: int, work: Callable[[int], None]) -> Message:
+        """Every row that was asked for answers, with its number or with what went wrong in it."""
+        try:
+            work(row)
+        except Exception as error:
+            return _failure(error)
+        return Message(row)
+
+    def _reset(self, row: int) -> None:
+        self._rows.write_first(slice(row, row + 1), self.envs[row].reset())
+
+    def _step(self, row: int) -> None:
+        self._rows.write(slice(row, row + 1), self.envs[row].step(self._actions[row]))
 
     def close(self) -> None:
         for envs in self.envs.values():

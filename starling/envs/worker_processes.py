@@ -48,11 +48,11 @@ class WorkerProcesses:
         self.close = weakref.finalize(self, _end, self.channels, self._processes)
         # The signal comes when the thread that started a process ends: only the main one ends with the process.
         parent = os.getpid() if threading.current_thread() is threading.main_thread() else None
-        for share in self.shares:
-            self._start(told["segment"])
-            part = {"first": share.start, "share": share.stop - share.start, "spin": self.spin, "parent": parent}
-            self.ask(len(self.channels) - 1, Message(START, pack({**told, "count": count, **part})))
         try:
+            for worker, share in enumerate(self.shares):
+                self._start(told["segment"])
+                part = {"first": share.start, "share": share.stop - share.start, "spin": self.spin, "parent": parent}
+                self.ask(worker, Message(START, pack({**told, "count": count, **part})))
             self.answers()
         except BaseException:
             self.close()
@@ -75,9 +75,9 @@ class WorkerProcesses:
 
     def ask(self, worker: int, *messages: Message) -> None:
         """Ask one worker; that it is gone shows when it is to answer."""
+        self._asked[worker] = True
         with contextlib.suppress(EOFError):
             self.channels[worker].send(*messages)
-        self._asked[worker] = True
 
     def ask_all(self, code: int, contents: list[bytes] | None = None) -> None:
         if any(self._asked):  # somebody was interrupted while he waited for these

@@ -247,9 +247,12 @@ def all_of_them(envs, turns):
 def test_an_error_in_a_row_is_told_with_its_number_seed_and_step():
     options = {"fault": "step raises", "wanted": seed_of(3)}
     place = rf"Seeded, environment 3, episode seed {seed_of(3)}, step 3 of the episode: .*the wheel came off"
-    refused = pytest.raises(EnvError, match=place)
-    with make(Seeded, 4, 0, workers=2, asynchronous=True, batch=4, **options) as envs, refused:
-        all_of_them(envs, 5)
+    with make(Seeded, 4, 0, workers=2, asynchronous=True, batch=4, **options) as envs:
+        with pytest.raises(EnvError, match=place):
+            all_of_them(envs, 5)
+        with pytest.raises(EnvError, match=r"the others failed before; call reset\(\)"):
+            envs.recv()
+        all_of_them(envs, 2)  # in new episodes
 
 
 def test_a_killed_worker_is_an_error_with_its_number_and_rows():
