@@ -5,7 +5,7 @@ plus the few extras listed in ``backends.extras``. A backend is a value, never a
 """
 
 from starling.backends.base import Backend, available, get_backend
-from starling.backends.captures import record, recording
+from starling.backends.captures import capture, capturing
 from starling.backends.dispatch import ops
 
-__all__ = ["Backend", "available", "get_backend", "ops", "record", "recording"]
+__all__ = ["Backend", "available", "capture", "capturing", "get_backend", "ops"]

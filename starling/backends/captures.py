@@ -1,11 +1,12 @@
-"""The tape: named values taken out of a computation without changing its signature.
+"""Captures: named values taken out of a computation without changing its signature.
 
-    with recording() as values:
-        loss = algorithm.loss(...)        # somewhere inside: record("q.q_values", q)
+    with capturing() as values:
+        loss = algorithm.loss(...)        # somewhere inside: capture("q.q_values", q)
     values["q.q_values"]
 
-A value recorded inside a transformed function (a gradient, a loop) must leave it as one of its results: ``carried``
-is how a backend's ``value_and_grad`` and ``scan`` do that. With no tape running, ``record`` does nothing.
+A value captured inside a transformed function (a gradient, a loop) must leave it as one of its results:
+``with_captures`` is how a backend's ``value_and_grad`` and ``scan`` do that. Outside of ``capturing``, ``capture`` does
+nothing.
 """
 
 from __future__ import annotations
@@ -15,44 +16,44 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["carried", "record", "record_all", "recording"]
+__all__ = ["capture", "capture_all", "capturing", "with_captures"]
 
-_tape: ContextVar[dict[str, Any] | None] = ContextVar("tape", default=None)
+_captured: ContextVar[dict[str, Any] | None] = ContextVar("captured", default=None)
 
 
 @contextmanager
-def recording() -> Iterator[dict[str, Any]]:
-    """Collect what is recorded inside the block."""
+def capturing() -> Iterator[dict[str, Any]]:
+    """Collect what is captured inside the block."""
     values: dict[str, Any] = {}
-    token = _tape.set(values)
+    token = _captured.set(values)
     try:
         yield values
     finally:
-        _tape.reset(token)
+        _captured.reset(token)
 
 
-def record(name: str, value: Any) -> None:
-    """Note ``value`` under ``name``; a later one of the same name takes its place."""
-    tape = _tape.get()
-    if tape is not None:
-        tape[name] = value
+def capture(name: str, value: Any) -> None:
+    """Capture ``value`` under ``name``; a later one of the same name takes its place."""
+    values = _captured.get()
+    if values is not None:
+        values[name] = value
 
 
-def record_all(values: dict[str, Any]) -> None:
-    """Note every value of ``values``."""
+def capture_all(values: dict[str, Any]) -> None:
+    """Capture every value of ``values``."""
     for name, value in values.items():
-        record(name, value)
+        capture(name, value)
 
 
-def carried(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, tuple[Any, dict[str, Any]]]]:
-    """``fn`` with what it recorded beside its second result: ``(first, (second, recorded))``."""
+def with_captures(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, tuple[Any, dict[str, Any]]]]:
+    """``fn`` with what it captured beside its second result: ``(first, (second, captured))``."""
 
-    def with_tape(*args: Any) -> tuple[Any, tuple[Any, dict[str, Any]]]:
-        if _tape.get() is None:
+    def run(*args: Any) -> tuple[Any, tuple[Any, dict[str, Any]]]:
+        if _captured.get() is None:
             first, second = fn(*args)
             return first, (second, {})
-        with recording() as values:
+        with capturing() as values:
             first, second = fn(*args)
         return first, (second, values)
 
-    return with_tape
+    return run

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from starling.backends.base import Backend
-from starling.backends.captures import carried, record_all
+from starling.backends.captures import capture_all, with_captures
 from starling.backends.dispatch import Ops, register_ops
 from starling.backends.extras import make_ops
 from starling.backends.jax_products import matmul
@@ -59,30 +59,30 @@ def max_pool2d(x: Any, window: int, stride: int, padding: str = "VALID") -> Any:
 
 def scan(fn: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
     def body(carry: Any, x: Any) -> tuple[Any, Any]:
-        carry, rest = carried(fn)(with_scopes(carry, Params), x)
+        carry, rest = with_captures(fn)(with_scopes(carry, Params), x)
         return with_scopes(carry, dict), rest  # what goes round must keep its type
 
-    final, (ys, recorded) = jax.lax.scan(body, with_scopes(carry, dict), xs, reverse=reverse)
-    record_all(recorded)
+    final, (ys, captured) = jax.lax.scan(body, with_scopes(carry, dict), xs, reverse=reverse)
+    capture_all(captured)
     return with_scopes(final, Params), ys
 
 
 def cond(condition: Any, if_true: Callable[..., Any], if_false: Callable[..., Any], *operands: Any) -> Any:
-    # What a branch records leaves with its result; both branches must record the same names.
+    # What a branch captures leaves with its result; both branches must capture the same names.
     def branch(fn: Callable[..., Any]) -> Callable[..., Any]:
-        return carried(lambda *args: (fn(*args), None))
+        return with_captures(lambda *args: (fn(*args), None))
 
-    result, (_, recorded) = jax.lax.cond(condition, branch(if_true), branch(if_false), *operands)
-    record_all(recorded)
+    result, (_, captured) = jax.lax.cond(condition, branch(if_true), branch(if_false), *operands)
+    capture_all(captured)
     return result
 
 
 def value_and_grad(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Tree]]:
-    differentiate = jax.value_and_grad(carried(fn), has_aux=True)
+    differentiate = jax.value_and_grad(with_captures(fn), has_aux=True)
 
     def run(params: Tree, *args: Any) -> tuple[Any, Tree]:
-        (loss, (aux, recorded)), gradients = differentiate(params, *args)
-        record_all(recorded)
+        (loss, (aux, captured)), gradients = differentiate(params, *args)
+        capture_all(captured)
         return (loss, aux), gradients
 
     return run

@@ -13,10 +13,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from starling.backends.base import Backend
-from starling.backends.captures import carried, record_all
+from starling.backends.captures import capture_all, with_captures
 from starling.backends.dispatch import Ops, register_ops
 from starling.backends.extras import make_ops, same_padding
-from starling.backends.tracing import Straightener, line
+from starling.backends.tracing import TracingCompiler, emit
 from starling.core.errors import ConfigError
 from starling.core.trees import Tree, items, leaves, map_leaves
 
@@ -91,13 +91,13 @@ def loop_scan(stack: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
     """A ``scan`` that is a plain loop: ``fn(carry, x) -> (carry, y)`` over the leading axis of ``xs``."""
 
     def scan(fn: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
-        step = carried(fn)
+        step = with_captures(fn)
         length = leaves(xs)[0].shape[0]
         results: list[Any] = [None] * length
         for i in reversed(range(length)) if reverse else range(length):
             carry, results[i] = step(carry, map_leaves(lambda x, i=i: x[i, ...], xs))
-        ys, recorded = map_leaves(lambda *ys: stack(ys), results[0], *results[1:])
-        record_all(recorded)
+        ys, captured = map_leaves(lambda *ys: stack(ys), results[0], *results[1:])
+        capture_all(captured)
         return carry, ys
 
     return scan
@@ -133,10 +133,10 @@ def value_and_grad(fn: Callable[..., tuple[Any, Any]], step: float = 1e-6) -> Ca
         def evaluate() -> tuple[Any, Any]:
             global _replayed
             _replayed = 0
-            return carried(fn)(exact, *args)
+            return with_captures(fn)(exact, *args)
 
         try:
-            loss, (aux, recorded) = evaluate()
+            loss, (aux, captured) = evaluate()
             gradients = map_leaves(np.zeros_like, params)
             for (_, leaf), (_, gradient) in zip(items(exact), items(gradients)):
                 for index in np.ndindex(leaf.shape):
@@ -149,7 +149,7 @@ def value_and_grad(fn: Callable[..., tuple[Any, Any]], step: float = 1e-6) -> Ca
                     gradient[index] = (above - below) / (2 * step)
         finally:
             _stopped, _replayed = outer
-        record_all(recorded)
+        capture_all(captured)
         return (loss, aux), gradients
 
     return differentiate
@@ -180,34 +180,34 @@ def direct_reduction(ufunc: np.ufunc) -> Callable[..., Any]:
     reduce: Any = ufunc.reduce
 
     def over(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
-        return line(reduce, x, axis, dtype, None, keepdims)
+        return emit(reduce, x, axis, dtype, None, keepdims)
 
     return over
 
 
 def direct_matmul(x: Any, w: Any) -> Any:
     # For matrices ``dot`` does the same in half of matmul's time, which looks for axes to broadcast.
-    return line(np.ndarray.dot, x, w) if x.ndim == w.ndim == 2 else line(np.matmul, x, w)
+    return emit(np.ndarray.dot, x, w) if x.ndim == w.ndim == 2 else emit(np.matmul, x, w)
 
 
 def direct_argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
-    return line(argmax, x, axis, keepdims) if keepdims or not x.ndim else line(np.ndarray.argmax, x, axis)
+    return emit(argmax, x, axis, keepdims) if keepdims or not x.ndim else emit(np.ndarray.argmax, x, axis)
 
 
 def direct_astype(x: Any, dtype: Any, copy: bool = True) -> Any:
     # What has no dimensions may be an array at one call and a scalar, with other methods, at the next.
-    return line(np.ndarray.astype if x.ndim else astype, x, dtype)
+    return emit(np.ndarray.astype if x.ndim else astype, x, dtype)
 
 
 def direct_cumulative_sum(x: Any, axis: int = -1, dtype: Any = None) -> Any:
-    return line(np.ndarray.cumsum if x.ndim else cumulative_sum, x, axis, dtype)
+    return emit(np.ndarray.cumsum if x.ndim else cumulative_sum, x, axis, dtype)
 
 
 def direct_take_along(x: Any, index: Any) -> Any:
     if x.ndim != 2:
-        return line(take_along, x, index)
+        return emit(take_along, x, index)
     starts = np.arange(x.shape[0], dtype=np.int32) * x.shape[1]
-    return line(np.ndarray.take, x, index + starts)
+    return emit(np.ndarray.take, x, index + starts)
 
 
 SHORTCUTS: dict[str, Callable[..., Any]] = {
@@ -218,7 +218,7 @@ SHORTCUTS: dict[str, Callable[..., Any]] = {
     "argmax": direct_argmax,
     "astype": direct_astype,
     "cumulative_sum": direct_cumulative_sum,
-    "relu": lambda x: line(np.maximum, x, np.zeros((), x.dtype)),
+    "relu": lambda x: emit(np.maximum, x, np.zeros((), x.dtype)),
     "take_along": direct_take_along,
 }
 
@@ -239,7 +239,7 @@ class NumpyBackend(Backend):
         return tree
 
     def compile(self, fn: Callable[..., Any], donate: Sequence[int] = ()) -> Callable[..., Any]:
-        return _straighten(fn)
+        return _compile(fn)
 
     def prefer_one_thread(self) -> None:
         # The threads of a matrix library spin for a while after each product: on few cores that slows all else.
@@ -257,4 +257,4 @@ class NumpyBackend(Backend):
 backend = NumpyBackend()
 register_ops(np.ndarray, backend.ops)
 register_ops(np.generic, backend.ops)
-_straighten = Straightener(backend.ops, shortcuts=SHORTCUTS)
+_compile = TracingCompiler(backend.ops, shortcuts=SHORTCUTS)

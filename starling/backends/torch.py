@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 
 from starling.backends.base import Backend
-from starling.backends.captures import carried, record_all
+from starling.backends.captures import capture_all, with_captures
 from starling.backends.dispatch import Ops, register_ops
 from starling.backends.extras import make_ops, same_padding
 from starling.backends.numpy import cond, loop_scan
-from starling.backends.tracing import Straightener, line
+from starling.backends.tracing import TracingCompiler, emit
 from starling.core.machine import keep_freed_memory
 from starling.core.trees import Tree, leaves, map_leaves, refilled
 
@@ -112,30 +112,30 @@ def minimum(x: Any, y: Any) -> Any:
 
 
 def direct_take_along(x: Any, index: Any) -> Any:
-    column = line(torch.Tensor.unsqueeze, line(torch.Tensor.long, index), -1)
-    return line(torch.Tensor.squeeze, line(torch.gather, x, -1, column), -1)
+    column = emit(torch.Tensor.unsqueeze, emit(torch.Tensor.long, index), -1)
+    return emit(torch.Tensor.squeeze, emit(torch.gather, x, -1, column), -1)
 
 
 def direct_maximum(x: Any, y: Any) -> Any:
-    return line(torch.clamp, x, min=y) if isinstance(y, (int, float)) else line(torch.maximum, x, y)
+    return emit(torch.clamp, x, min=y) if isinstance(y, (int, float)) else emit(torch.maximum, x, y)
 
 
 def direct_minimum(x: Any, y: Any) -> Any:
-    return line(torch.clamp, x, max=y) if isinstance(y, (int, float)) else line(torch.minimum, x, y)
+    return emit(torch.clamp, x, max=y) if isinstance(y, (int, float)) else emit(torch.minimum, x, y)
 
 
 def direct_largest(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    return line(torch.amax, x, every(x) if axis is None else axis, keepdims)
+    return emit(torch.amax, x, every(x) if axis is None else axis, keepdims)
 
 
 def direct_total(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
-    return line(torch.sum, x, every(x) if axis is None else axis, keepdims, dtype=dtype)
+    return emit(torch.sum, x, every(x) if axis is None else axis, keepdims, dtype=dtype)
 
 
 SHORTCUTS: dict[str, Callable[..., Any]] = {
-    "astype": lambda x, dtype, copy=True: line(torch.Tensor.to, x, dtype),
-    "argmax": lambda x, axis=None, keepdims=False: line(torch.argmax, x, axis, keepdims),
-    "cumulative_sum": lambda x, axis=-1, dtype=None: line(torch.cumsum, x, axis, dtype=dtype),
+    "astype": lambda x, dtype, copy=True: emit(torch.Tensor.to, x, dtype),
+    "argmax": lambda x, axis=None, keepdims=False: emit(torch.argmax, x, axis, keepdims),
+    "cumulative_sum": lambda x, axis=-1, dtype=None: emit(torch.cumsum, x, axis, dtype=dtype),
     "max": direct_largest,
     "maximum": direct_maximum,
     "minimum": direct_minimum,
@@ -148,12 +148,12 @@ def value_and_grad(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[An
     def run(params: Tree, *args: Any) -> tuple[Any, Tree]:
         with torch.enable_grad():
             tracked = map_leaves(lambda leaf: leaf.detach().requires_grad_(True), params)
-            loss, (aux, recorded) = carried(fn)(tracked, *args)
+            loss, (aux, captured) = with_captures(fn)(tracked, *args)
             wanted = leaves(tracked)
             # A loss that depends on none of them has no graph to walk.
             flat = torch.autograd.grad(loss, wanted, allow_unused=True) if loss.requires_grad else [None] * len(wanted)
         gradients = [torch.zeros_like(x) if g is None else g for x, g in zip(wanted, flat)]
-        record_all(map_leaves(detach, recorded))
+        capture_all(map_leaves(detach, captured))
         return (loss.detach(), map_leaves(detach, aux)), refilled(params, gradients)
 
     return run
@@ -229,7 +229,7 @@ class TorchBackend(Backend):
         return array_of(leaf)
 
     def compile(self, fn: Callable[..., Any], donate: Sequence[int] = ()) -> Callable[..., Any]:
-        return _straighten(fn)  # parameters ask for no gradient outside value_and_grad: nothing is taped
+        return _compile(fn)  # parameters ask for no gradient outside value_and_grad: no graph is built
 
     def prefer_one_thread(self) -> None:
         torch.set_num_threads(1)
@@ -249,4 +249,4 @@ class TorchBackend(Backend):
 keep_freed_memory()  # an update from 42×42 images, in minibatches of 512: 0.6 s in place of 0.9
 backend = TorchBackend()
 register_ops(torch.Tensor, backend.ops)
-_straighten = Straightener(backend.ops, tensor_of, SHORTCUTS)
+_compile = TracingCompiler(backend.ops, tensor_of, SHORTCUTS)

@@ -1,9 +1,9 @@
-"""Straight lines: what "compiled" means for a framework without a compiler, NumPy and eager PyTorch.
+"""A tracing compiler: what ``compile`` means for a framework without one, NumPy and eager PyTorch.
 
 Small networks spend more time in Python than in arithmetic: looking up parameters, calling components, building
-distributions. So a function is run once on tracers, which write down each array operation as a line of Python; the
-lines are the compiled function. Like any tracing compiler it holds one version per shape of its arguments, and what
-depends on the values of arrays cannot be traced: such a function is called as it is.
+distributions. So a function is run once on tracers, which record each array operation as a line of Python; the lines
+are the compiled function. Like any tracing compiler it holds one version per shape of its arguments, and what depends
+on the values of arrays cannot be traced: such a function is called as it is.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from starling.backends.extras import elementwise
 from starling.core.params import Params
 from starling.core.trees import map_leaves
 
-__all__ = ["Straightener", "Tracer", "line", "opaque"]
+__all__ = ["Tracer", "TracingCompiler", "emit", "opaque"]
 
 
 class Untraceable(Exception):
-    """The function does something that a straight line cannot."""
+    """The function does something that a trace cannot hold."""
 
 
-class Program:
-    """The lines written so far, and the functions and constants they name."""
+class Trace:
+    """The operations recorded so far, as lines of Python, and the functions and constants they name."""
 
     def __init__(self, tracer: type[Tracer]) -> None:
         self.tracer = tracer
@@ -72,7 +72,7 @@ class Program:
             if name in needed:
                 needed.update(inputs)
                 kept.append(f"    {name} = {expression}")
-        header = f"def straight({', '.join(f'a{i}' for i in range(arguments))}):"
+        header = f"def traced({', '.join(f'a{i}' for i in range(arguments))}):"
         return "\n".join([header, *reversed(kept), f"    return {result}"])
 
 
@@ -97,22 +97,22 @@ def _value(x: Any) -> Any:
 
 
 class Tracer:
-    """An array whose operations are written down. It is no ndarray: what is not traced must fail, not pass unseen."""
+    """An array whose operations are recorded. It is no ndarray: what is not traced must fail, not pass unseen."""
 
     __array_priority__ = 1000
     __array_ufunc__ = None  # ndarray operators hand over to ours
-    __slots__ = ("name", "program", "value")
+    __slots__ = ("name", "trace", "value")
 
-    def __init__(self, program: Program, value: Any, name: str) -> None:
-        self.program, self.value, self.name = program, value, name
+    def __init__(self, trace: Trace, value: Any, name: str) -> None:
+        self.trace, self.value, self.name = trace, value, name
 
     shape = property(lambda self: self.value.shape)
     ndim = property(lambda self: self.value.ndim)
     dtype = property(lambda self: self.value.dtype)
     device = property(lambda self: self.value.device)
     size = property(lambda self: math.prod(self.value.shape))
-    T = property(lambda self: self.program.assign(self.value.T, f"{self.name}.T", [self.name]))
-    mT = property(lambda self: self.program.assign(self.value.mT, f"{self.name}.mT", [self.name]))
+    T = property(lambda self: self.trace.assign(self.value.T, f"{self.name}.T", [self.name]))
+    mT = property(lambda self: self.trace.assign(self.value.mT, f"{self.name}.mT", [self.name]))
 
     def __len__(self) -> int:
         return len(self.value)
@@ -121,7 +121,7 @@ class Tracer:
         used = [self.name]
         if not _is_plain(key):
             raise Untraceable("an index that depends on the data; use xp.take")
-        return self.program.assign(self.value[key], f"{self.name}[{self.program.constant(key)}]", used)
+        return self.trace.assign(self.value[key], f"{self.name}[{self.trace.constant(key)}]", used)
 
     def __bool__(self) -> bool:
         raise Untraceable("a decision that depends on the data")
@@ -132,25 +132,25 @@ class Tracer:
     __float__ = __int__ = __index__ = __iter__ = __bool__
 
     def __neg__(self) -> Tracer:
-        return self.program.assign(-self.value, f"-{self.name}", [self.name])
+        return self.trace.assign(-self.value, f"-{self.name}", [self.name])
 
     def __abs__(self) -> Tracer:
-        return self.program.assign(abs(self.value), f"abs({self.name})", [self.name])
+        return self.trace.assign(abs(self.value), f"abs({self.name})", [self.name])
 
     def __pos__(self) -> Tracer:
         return self
 
     def __invert__(self) -> Tracer:
-        return self.program.assign(~self.value, f"~{self.name}", [self.name])
+        return self.trace.assign(~self.value, f"~{self.name}", [self.name])
 
 
 def _operator(symbol: str, compute: Callable[[Any, Any], Any], reflected: bool) -> Callable[[Tracer, Any], Tracer]:
     def apply(self: Tracer, other: Any) -> Tracer:
         used = [self.name]
-        there = self.program.refer(other, used)
+        there = self.trace.refer(other, used)
         left, right = (there, self.name) if reflected else (self.name, there)
         a, b = (_value(other), self.value) if reflected else (self.value, _value(other))
-        return self.program.assign(compute(a, b), f"{left} {symbol} {right}", used)
+        return self.trace.assign(compute(a, b), f"{left} {symbol} {right}", used)
 
     return apply
 
@@ -166,37 +166,37 @@ for _name, _symbol in _OPERATORS.items():
         setattr(Tracer, f"__r{_name}__", _operator(_symbol, _compute, reflected=True))
 
 
-def _program_of(value: Any) -> Program | None:
+def _trace_of(value: Any) -> Trace | None:
     if isinstance(value, Tracer):
-        return value.program
+        return value.trace
     children = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
-    return next((program for child in children if (program := _program_of(child))), None)
+    return next((trace for child in children if (trace := _trace_of(child))), None)
 
 
-def line(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """``fn(*args, **kwargs)``, written down as one line where the arguments hold tracers."""
-    program = _program_of(args) or _program_of(list(kwargs.values()))
-    if program is None:
+def emit(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """``fn(*args, **kwargs)``, recorded as one operation where the arguments hold tracers."""
+    trace = _trace_of(args) or _trace_of(list(kwargs.values()))
+    if trace is None:
         return fn(*args, **kwargs)
     used: list[str] = []
-    words = [program.refer(arg, used) for arg in args]
-    words += [f"{key}={program.refer(value, used)}" for key, value in kwargs.items()]
+    words = [trace.refer(arg, used) for arg in args]
+    words += [f"{key}={trace.refer(value, used)}" for key, value in kwargs.items()]
     result = fn(*_value(args), **{key: _value(value) for key, value in kwargs.items()})
     if isinstance(result, (tuple, list)):
         raise Untraceable(f"{fn.__name__} returns several arrays")
-    return program.assign(result, f"{program.constant(fn)}({', '.join(words)})", used)
+    return trace.assign(result, f"{trace.constant(fn)}({', '.join(words)})", used)
 
 
 def _tracing_ops(plain: Ops, shortcuts: Mapping[str, Callable[..., Any]]) -> Ops:
-    """The namespace of tracers: each function of ``plain``, computed and written down."""
+    """The namespace of tracers: each function of ``plain``, computed and recorded."""
 
     def traced(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
         shortcut = shortcuts.get(name)
         if shortcut is None:
-            return partial(line, fn)
+            return partial(emit, fn)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return fn(*args, **kwargs) if _program_of(args) is None else shortcut(*args, **kwargs)
+            return fn(*args, **kwargs) if _trace_of(args) is None else shortcut(*args, **kwargs)
 
         return call
 
@@ -209,13 +209,13 @@ def _tracing_ops(plain: Ops, shortcuts: Mapping[str, Callable[..., Any]]) -> Ops
 
 
 def opaque(fn: Callable[..., Any], *args: Any) -> Any:
-    """``fn(*args)`` as one line where ``args`` hold tracers; ``fn`` may return a tree of arrays."""
-    program = _program_of(args)
-    if program is None:
+    """``fn(*args)`` as one operation where ``args`` hold tracers; ``fn`` may return a tree of arrays."""
+    trace = _trace_of(args)
+    if trace is None:
         return fn(*args)
     used: list[str] = []
-    words = [program.refer(arg, used) for arg in args]
-    whole = program.assign(fn(*_value(args)), f"{program.constant(fn)}({', '.join(words)})", used)
+    words = [trace.refer(arg, used) for arg in args]
+    whole = trace.assign(fn(*_value(args)), f"{trace.constant(fn)}({', '.join(words)})", used)
 
     def parts(tree: Any, at: Tracer) -> Any:
         if isinstance(tree, dict):
@@ -227,12 +227,12 @@ def opaque(fn: Callable[..., Any], *args: Any) -> Any:
     return parts(whole.value, whole)
 
 
-class Straightener:
-    """Turns functions of one framework's arrays into straight lines.
+class TracingCompiler:
+    """Compiles functions of one framework's arrays by tracing them.
 
     ``convert`` makes an argument's leaf an array of the framework, such as a tensor of a NumPy array. ``shortcuts``
-    write operations in fewer words than ``plain`` does, by name: each takes the operation's arguments, whose shapes
-    are known by then, and gives its result by calls of ``line``.
+    do operations in fewer calls than ``plain`` does, by name: each takes the operation's arguments, whose shapes
+    are known by then, and gives its result by calls of ``emit``.
     """
 
     def __init__(
@@ -246,27 +246,27 @@ class Straightener:
         register_ops(self._tracer, _tracing_ops(plain, shortcuts or {}))
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """``fn`` as straight lines, one version per shape of its arguments; ``fn`` itself where that cannot be."""
+        """``fn`` compiled, one version per shape of its arguments; ``fn`` itself where that cannot be."""
         versions: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {}
         newest: dict[int, Callable[..., Any]] = {}  # by the number of arguments
 
-        def look_up(*args: Any) -> Any:
+        def retrace(*args: Any) -> Any:
             key = _signature(args)
             if key not in versions:
-                versions[key] = self._trace(fn, args, look_up)
+                versions[key] = self._trace(fn, args, retrace)
             version, newest[len(args)] = versions[key]
             return version(*args)
 
         def call(*args: Any) -> Any:
-            return newest.get(len(args), look_up)(*args)
+            return newest.get(len(args), retrace)(*args)
 
         return call
 
     def _trace(
         self, fn: Callable[..., Any], args: tuple[Any, ...], otherwise: Callable[..., Any]
     ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """``fn`` for arguments like these, and the same with a look at them that calls ``otherwise`` for others."""
-        program = Program(self._tracer)
+        """``fn`` for arguments like these, and the same behind a guard that calls ``otherwise`` for others."""
+        trace = Trace(self._tracer)
         convert = self._convert
 
         def wrap(value: Any, expression: str) -> Any:
@@ -278,21 +278,21 @@ class Straightener:
             if value is None:
                 return None
             if convert is not None and isinstance(value, (np.ndarray, np.generic)):
-                return program.assign(convert(value), f"{program.constant(convert)}({expression})", [])
-            return program.assign(value, expression, [])
+                return trace.assign(convert(value), f"{trace.constant(convert)}({expression})", [])
+            return trace.assign(value, expression, [])
 
         try:
             result = fn(*(wrap(arg, f"a{i}") for i, arg in enumerate(args)))
             used: list[str] = []
-            source = program.source(len(args), program.refer(result, used), used)
+            source = trace.source(len(args), trace.refer(result, used), used)
         except Untraceable:
             return self._plain(fn), otherwise
-        straight = _function(source, program.globals, fn)
-        look = _look_at(args, program, otherwise)
-        if look is None:
-            return straight, otherwise
+        compiled = _function(source, trace.globals, fn)
+        guard = _guard(args, trace, otherwise)
+        if guard is None:
+            return compiled, otherwise
         header, body = source.split("\n", 1)
-        return straight, _function("\n".join([header, look, body]), program.globals, fn)
+        return compiled, _function("\n".join([header, guard, body]), trace.globals, fn)
 
     def _plain(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         convert = self._convert
@@ -300,12 +300,12 @@ class Straightener:
 
 
 def _function(source: str, names: dict[str, Any], fn: Callable[..., Any]) -> Callable[..., Any]:
-    exec(compile(source, f"<straight lines of {fn}>", "exec"), names)
-    made: Callable[..., Any] = names["straight"]
+    exec(compile(source, f"<trace of {fn}>", "exec"), names)
+    made: Callable[..., Any] = names["traced"]
     return made
 
 
-def _look_at(args: tuple[Any, ...], program: Program, otherwise: Callable[..., Any]) -> str | None:
+def _guard(args: tuple[Any, ...], trace: Trace, otherwise: Callable[..., Any]) -> str | None:
     """The line that hands over arguments unlike ``args``; None where they are more than arrays and parameters.
 
     It costs a third of looking up their shapes in a table.
@@ -314,11 +314,11 @@ def _look_at(args: tuple[Any, ...], program: Program, otherwise: Callable[..., A
     for i, arg in enumerate(args):
         if type(arg) not in (np.ndarray, Params):
             return None
-        tests.append(f"type(a{i}) is {program.constant(type(arg))}")
+        tests.append(f"type(a{i}) is {trace.constant(type(arg))}")
         if type(arg) is np.ndarray:
-            tests.append(f"a{i}.shape == {arg.shape!r} and a{i}.dtype is {program.constant(arg.dtype)}")
+            tests.append(f"a{i}.shape == {arg.shape!r} and a{i}.dtype is {trace.constant(arg.dtype)}")
     names = ", ".join(f"a{i}" for i in range(len(args)))
-    return f"    if not ({' and '.join(tests)}): return {program.constant(otherwise)}({names})"
+    return f"    if not ({' and '.join(tests)}): return {trace.constant(otherwise)}({names})"
 
 
 def _signature(arg: Any) -> Any:

@@ -9,7 +9,7 @@
 
 *Compose*: a component is a frozen value; the fields that hold components are its sub-components, and a
 sub-component's parameters live in the scope of its field's name: ``self.torso(p.torso, x)``.
-*Assemble* and *build* are in ``components.assembly`` and ``components.build``.
+*Assemble* and *build* are in ``components.graph``.
 """
 
 from __future__ import annotations

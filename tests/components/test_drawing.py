@@ -11,7 +11,7 @@ from starling.components.base import Component, api
 from starling.components.drawing import draw_svg, draw_text, svg_text
 from starling.components.drawing.layers import Sizes
 from starling.components.drawing.layout import lay_out
-from starling.components.drawing.model import Cluster, Edge, GraphModel, Node, graph_model, kind_of_space
+from starling.components.drawing.model import Cluster, Flow, GraphModel, Node, graph_model, kind_of_space
 from starling.components.drawing.svg import COLOURS, RED
 from starling.components.drawing.text import short_number
 from starling.components.graph.assembly import assemble
@@ -215,7 +215,7 @@ def test_calls_of_one_api_are_one_node():
         ".act": 1, ".loss": 1, "q.q_values": 3, "q.torso.__call__": 3, "q.head.q_values": 3,
         "q.head.value.__call__": 3, "q.head.advantage.__call__": 3,
     }  # fmt: skip
-    assert {(edge.source, edge.target) for edge in model.edges} == {
+    assert {(flow.source, flow.target) for flow in model.flows} == {
         ("input:obs", "q.torso.__call__"), ("input:next_obs", "q.torso.__call__"),
         ("q.torso.__call__", "q.head.value.__call__"), ("q.torso.__call__", "q.head.advantage.__call__"),
         ("q.head.value.__call__", "q.head.q_values"), ("q.head.advantage.__call__", "q.head.q_values"),
@@ -224,10 +224,10 @@ def test_calls_of_one_api_are_one_node():
     }  # fmt: skip
 
 
-def test_a_recurrence_is_marked_and_is_no_edge():
+def test_a_recurrence_is_marked_and_is_no_flow():
     model = graph_model(recurrent())
     assert model.nodes()["core.step"].repeats
-    assert all(edge.source != edge.target for edge in model.edges)
+    assert all(flow.source != flow.target for flow in model.flows)
     assert "step ×11 ↻" in svg_text(recurrent())
 
 
@@ -261,30 +261,30 @@ def check_boxes(model, layout):
     visit(model.root)
 
 
-def points_of(runs):
-    """Points along an edge as it is drawn: straight runs, and cubic curves between them."""
-    for before, run in zip(runs, [*runs[1:], None]):
+def points_of(tracks):
+    """Points along a flow as it is drawn: straight tracks, and cubic curves between them."""
+    for before, track in zip(tracks, [*tracks[1:], None]):
         yield from ((before.x, before.top + t / 8 * (before.bottom - before.top)) for t in range(9))
-        if run is not None:
-            bend = (before.bottom + run.top) / 2
+        if track is not None:
+            bend = (before.bottom + track.top) / 2
             for t in (i / 20 for i in range(21)):
                 weights = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
-                xs, ys = (before.x, before.x, run.x, run.x), (before.bottom, bend, bend, run.top)
+                xs, ys = (before.x, before.x, track.x, track.x), (before.bottom, bend, bend, track.top)
                 yield sum(w * x for w, x in zip(weights, xs)), sum(w * y for w, y in zip(weights, ys))
 
 
-def check_edges(model, layout):
-    """Edges run downwards, and through no box."""
-    for edge, runs, _ in layout.edges:
-        assert all(before.bottom <= after.top + 1e-6 for before, after in itertools.pairwise(runs)), edge
-        own = {edge.source, edge.target}
-        for end in (edge.source, edge.target):
+def check_flows(model, layout):
+    """Flows run downwards, and through no box."""
+    for flow, tracks, _ in layout.flows:
+        assert all(before.bottom <= after.top + 1e-6 for before, after in itertools.pairwise(tracks)), flow
+        own = {flow.source, flow.target}
+        for end in (flow.source, flow.target):
             path = (model.nodes()[end].path or "").split(".")
             own |= {f"cluster:{'.'.join(path[:n])}" for n in range(len(path) + 1)}
-        for x, y in points_of(runs):
+        for x, y in points_of(tracks):
             for key, box in layout.boxes.items():
                 inside = box.x + 1 < x < box.x + box.width - 1 and box.y + 1 < y < box.y + box.height - 1
-                assert not inside or key in own, (edge, key)
+                assert not inside or key in own, (flow, key)
 
 
 @graphs
@@ -292,13 +292,13 @@ def test_boxes_do_not_overlap_and_edges_keep_clear_of_them(name):
     model = graph_model(GRAPHS[name]())
     layout = lay_out(model, sizes_of(model))
     check_boxes(model, layout)
-    check_edges(model, layout)
-    assert any(backwards for _, _, backwards in layout.edges) == (name == "shared")
+    check_flows(model, layout)
+    assert any(backwards for _, _, backwards in layout.flows) == (name == "shared")
 
 
 @st.composite
 def models(draw):
-    """Random clusters in clusters, with edges between any two nodes, cycles among them."""
+    """Random clusters in clusters, with flows between any two nodes, cycles among them."""
     clusters = [Cluster("", "root", "Root", 0)]
     for i in range(draw(st.integers(0, 5))):
         outer = clusters[draw(st.integers(0, i))]
@@ -314,8 +314,8 @@ def models(draw):
     if not nodes:
         return GraphModel(clusters[0], inputs, [])
     pairs = st.tuples(st.sampled_from(starts + nodes), st.sampled_from(nodes)).filter(lambda pair: pair[0] != pair[1])
-    edges = draw(st.lists(pairs, max_size=14, unique=True))
-    return GraphModel(clusters[0], inputs, [Edge(a, b, draw(st.sampled_from(["float", "int"])), []) for a, b in edges])
+    flows = draw(st.lists(pairs, max_size=14, unique=True))
+    return GraphModel(clusters[0], inputs, [Flow(a, b, draw(st.sampled_from(["float", "int"])), []) for a, b in flows])
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -323,7 +323,7 @@ def models(draw):
 def test_any_graph_is_laid_out_without_overlaps(model):
     layout = lay_out(model, sizes_of(model))
     check_boxes(model, layout)
-    check_edges(model, layout)
+    check_flows(model, layout)
 
 
 def parse(assembly):

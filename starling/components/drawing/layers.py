@@ -2,7 +2,7 @@
 
 Every cluster is laid out by itself, those inside it first, and is then one box for the cluster around it: so clusters
 stay whole. Within one, boxes are put into layers by their longest path from a start, ordered by barycentres to cross
-few edges, and moved towards their neighbours. An edge that passes a layer gets a lane of its own there, so that it
+few flows, and moved towards their neighbours. A flow that passes a layer gets a lane of its own there, so that it
 runs beside the boxes and not through them.
 """
 
@@ -51,7 +51,7 @@ class Level:
     """The inside of one cluster: layers of rectangles, from top to bottom."""
 
     layers: list[list[Placed]]
-    chains: dict[int, list[Placed]]  # edge number -> the rectangles and lanes it goes through here
+    chains: dict[int, list[Placed]]  # flow number -> the rectangles and lanes it goes through here
     depth: dict[str, int]  # rectangle -> layer
     width: float = 0.0
     height: float = 0.0
@@ -165,8 +165,8 @@ def _crossings(layers: list[list[Placed]], neighbours: Mapping[str, tuple[list[s
     total = 0
     for upper, lower in itertools.pairwise(layers):
         place = {item.key: i for i, item in enumerate(lower)}
-        edges = [(i, place[key]) for i, item in enumerate(upper) for key in neighbours[item.key][1] if key in place]
-        total += sum((a - c) * (b - d) < 0 for n, (a, b) in enumerate(edges) for c, d in edges[:n])
+        crossing = [(i, place[key]) for i, item in enumerate(upper) for key in neighbours[item.key][1] if key in place]
+        total += sum((a - c) * (b - d) < 0 for n, (a, b) in enumerate(crossing) for c, d in crossing[:n])
     return total
 
 

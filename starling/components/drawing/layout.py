@@ -1,20 +1,20 @@
-"""Where everything in a drawing goes: rectangles on the page, and edges as vertical runs joined by curves."""
+"""Where everything in a drawing goes: rectangles on the page, and flows as vertical tracks joined by curves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from starling.components.drawing.layers import Level, Placed, Sizes, lay_out_level
-from starling.components.drawing.model import Cluster, Edge, GraphModel
+from starling.components.drawing.model import Cluster, Flow, GraphModel
 
-__all__ = ["Layout", "Run", "lay_out"]
+__all__ = ["Layout", "Track", "lay_out"]
 
 PORT = 16.0  # between the arrowheads at one box
 
 
 @dataclass(frozen=True)
-class Run:
-    """A straight vertical piece of an edge."""
+class Track:
+    """A straight vertical piece of a flow."""
 
     x: float
     top: float
@@ -23,10 +23,10 @@ class Run:
 
 @dataclass
 class Layout:
-    """All rectangles by key with their places on the page, and every edge as straight runs to be joined by curves."""
+    """All rectangles by key with their places on the page, and every flow as straight tracks to be joined by curves."""
 
     boxes: dict[str, Placed]
-    edges: list[tuple[Edge, list[Run], bool]]  # (edge, runs, whether it runs upwards)
+    flows: list[tuple[Flow, list[Track], bool]]  # (flow, tracks, whether it runs upwards)
     width: float
     height: float
 
@@ -35,8 +35,8 @@ def lay_out(model: GraphModel, sizes: Sizes) -> Layout:
     """Places for everything in ``model``."""
     homes = _homes(model)
     backward = _backward(model, homes)
-    ends = [(e.target, e.source) if i in backward else (e.source, e.target) for i, e in enumerate(model.edges)]
-    kinds = [f"back {edge.kind}" if i in backward else edge.kind for i, edge in enumerate(model.edges)]
+    ends = [(e.target, e.source) if i in backward else (e.source, e.target) for i, e in enumerate(model.flows)]
+    kinds = [f"back {flow.kind}" if i in backward else flow.kind for i, flow in enumerate(model.flows)]
     bundles = [(start, kind) for (start, _), kind in zip(ends, kinds)]  # these run together until they part
     level = lay_out_level(model.root, model, homes, ends, bundles, sizes)
     boxes: dict[str, Placed] = {}
@@ -45,8 +45,8 @@ def lay_out(model: GraphModel, sizes: Sizes) -> Layout:
     routes = [_route(i, start, end, homes, boxes) for i, (start, end) in enumerate(ends)]
     _leave(routes, bundles, boxes, sizes)
     _arrive(routes, ends, boxes)
-    edges = [(edge, routes[i].runs, i in backward) for i, edge in enumerate(model.edges)]
-    return Layout(boxes, edges, level.width, level.height)
+    flows = [(flow, routes[i].tracks, i in backward) for i, flow in enumerate(model.flows)]
+    return Layout(boxes, flows, level.width, level.height)
 
 
 def _homes(model: GraphModel) -> dict[str, list[str]]:
@@ -64,13 +64,13 @@ def _homes(model: GraphModel) -> dict[str, list[str]]:
 
 
 def _parting(first: list[str], second: list[str]) -> tuple[str, str]:
-    """The two different rectangles, inside the same cluster, that hold the two ends of an edge."""
+    """The two different rectangles, inside the same cluster, that hold the two ends of a flow."""
     return next((a, b) for a, b in zip(first, second) if a != b)
 
 
 def _backward(model: GraphModel, homes: dict[str, list[str]]) -> set[int]:
-    """The edges to turn round so that no cluster has a cycle, found by walking depth first from the inputs."""
-    pairs = [_parting(homes[e.source], homes[e.target]) for e in model.edges]
+    """The flows to turn round so that no cluster has a cycle, found by walking depth first from the inputs."""
+    pairs = [_parting(homes[e.source], homes[e.target]) for e in model.flows]
     after: dict[str, list[str]] = {}
     for a, b in pairs:
         after.setdefault(a, []).append(b)
@@ -106,9 +106,9 @@ def _settle(level: Level, x: float, y: float, boxes: dict[str, Placed]) -> None:
 
 @dataclass
 class Route:
-    """The runs of one edge, from a box down to another."""
+    """The tracks of one flow, from a box down to another."""
 
-    runs: list[Run]
+    tracks: list[Track]
     start: str
     end: str
 
@@ -117,27 +117,27 @@ def _route(i: int, start: str, end: str, homes: dict[str, list[str]], boxes: dic
     """Down through the clusters around the start, across the one that holds both ends, into those around the end."""
     first, second = homes[start], homes[end]
     parting = next(n for n, (a, b) in enumerate(zip(first, second)) if a != b)
-    here = Run(boxes[start].middle, boxes[start].y, boxes[start].y)
-    runs: list[Run] = []
+    here = Track(boxes[start].middle, boxes[start].y, boxes[start].y)
+    tracks: list[Track] = []
     for around in reversed(first[parting - 1 : -1]):
         level = _inner(boxes[around])
         item, *lanes = level.chains[i]
         here = replace(here, bottom=level.bottoms[level.depth[item.key]])
         for lane in lanes:
             if lane.lane:
-                runs.append(here)
-                here = _lane_run(level, lane)
-    runs.append(here)
+                tracks.append(here)
+                here = _lane_track(level, lane)
+    tracks.append(here)
     outer = _inner(boxes[first[parting - 1]])
     top = outer.tops[outer.depth[second[parting]]]  # before it, everything may be in the way; below it, nothing is
     for around in second[parting:-1]:
         level = _inner(boxes[around])
         *lanes, item = level.chains[i]
         for lane in lanes:
-            runs.append(replace(_lane_run(level, lane), top=top))
+            tracks.append(replace(_lane_track(level, lane), top=top))
             top = level.tops[level.depth[lane.key] + 1]
-    runs.append(Run(boxes[end].middle, top, boxes[end].y))
-    return Route(runs, start, end)
+    tracks.append(Track(boxes[end].middle, top, boxes[end].y))
+    return Route(tracks, start, end)
 
 
 def _inner(box: Placed) -> Level:
@@ -145,13 +145,13 @@ def _inner(box: Placed) -> Level:
     return box.inner
 
 
-def _lane_run(level: Level, lane: Placed) -> Run:
+def _lane_track(level: Level, lane: Placed) -> Track:
     n = level.depth[lane.key]
-    return Run(lane.middle, level.tops[n], level.bottoms[n])
+    return Track(lane.middle, level.tops[n], level.bottoms[n])
 
 
 def _leave(routes: list[Route], bundles: list[tuple[str, str]], boxes: dict[str, Placed], sizes: Sizes) -> None:
-    """Edges leave a box side by side, one place for each kind of data."""
+    """Flows leave a box side by side, one place for each kind of data."""
     kinds: dict[str, list[str]] = {}
     for start, kind in bundles:
         if kind not in kinds.setdefault(start, []):
@@ -159,15 +159,15 @@ def _leave(routes: list[Route], bundles: list[tuple[str, str]], boxes: dict[str,
     for route, (start, kind) in zip(routes, bundles):
         box, several = boxes[start], kinds[start]
         x = box.middle + PORT / 2 * (several.index(kind) - (len(several) - 1) / 2)
-        route.runs[0] = Run(x, box.y + box.height - sizes.strips[start], route.runs[0].bottom)
+        route.tracks[0] = Track(x, box.y + box.height - sizes.strips[start], route.tracks[0].bottom)
 
 
 def _arrive(routes: list[Route], ends: list[tuple[str, str]], boxes: dict[str, Placed]) -> None:
-    """Edges arrive at a box side by side, in the order in which they come."""
+    """Flows arrive at a box side by side, in the order in which they come."""
     for end in {end for _, end in ends}:
         box = boxes[end]
-        coming = sorted((route for route in routes if route.end == end), key=lambda route: route.runs[-2].x)
+        coming = sorted((route for route in routes if route.end == end), key=lambda route: route.tracks[-2].x)
         step = min(PORT, box.width / (len(coming) + 1))
         for n, route in enumerate(coming):
             x = box.middle + step * (n - (len(coming) - 1) / 2)
-            route.runs[-1] = replace(route.runs[-1], x=x)
+            route.tracks[-1] = replace(route.tracks[-1], x=x)

@@ -1,4 +1,4 @@
-"""What there is to draw of an assembly: clusters (components), nodes (API calls, inputs) and edges (data flow)."""
+"""What there is to draw of an assembly: clusters (components), nodes (API calls, inputs) and flows (of data)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starling.components.base import Component, children
 from starling.components.graph.assembly import Assembly, CallRecord
 from starling.components.graph.shapes import describe
 
-__all__ = ["KINDS", "Cluster", "Edge", "GraphModel", "Node", "graph_model", "kind_of_space", "parameter_count"]
+__all__ = ["KINDS", "Cluster", "Flow", "GraphModel", "Node", "graph_model", "kind_of_space", "parameter_count"]
 
 KINDS = ("float", "int", "bool", "uint8", "mixed")
 _LEAF = re.compile(r"(?:([\w.]+): )?((float|uint8|int|bool)\w*\[[^\]]*\])")
@@ -50,7 +50,7 @@ class Cluster:
 
 
 @dataclass
-class Edge:
+class Flow:
     """Data that flows from one node to another."""
 
     source: str
@@ -67,7 +67,7 @@ class GraphModel:
 
     root: Cluster
     inputs: list[Node]
-    edges: list[Edge]
+    flows: list[Flow]
 
     def nodes(self) -> dict[str, Node]:
         """Every node by its key."""
@@ -98,10 +98,10 @@ def parameter_count(assembly: Assembly, path: str) -> int:
 
 
 def graph_model(assembly: Assembly) -> GraphModel:
-    """The clusters, nodes and edges of an assembly; calls of one API are one node."""
+    """The clusters, nodes and flows of an assembly; calls of one API are one node."""
     inputs = {name: describe(space.zeros_with({"batch": 13, "time": 11})) for name, space in assembly.inputs.items()}
-    edges = _edges(assembly, inputs)
-    used = {edge.source for edge in edges}
+    flows = _flows(assembly, inputs)
+    used = {flow.source for flow in flows}
     shown = [Node(f"input:{name}", name, None, leaf_spaces(text)) for name, text in inputs.items()]
     nodes: dict[str, Node] = {}
     for call in assembly.calls:
@@ -110,11 +110,11 @@ def graph_model(assembly: Assembly) -> GraphModel:
         node.spaces = node.spaces or leaf_spaces(call.output)
         node.failed |= call is assembly.failed
         node.finished &= bool(call.output) or assembly.failed is None
-    for edge in edges:
-        if edge.source == edge.target:
-            nodes[edge.source].repeats = True
+    for flow in flows:
+        if flow.source == flow.target:
+            nodes[flow.source].repeats = True
     root = _cluster(assembly, assembly.root, "", type(assembly.root).__name__, nodes)
-    kept = [edge for edge in edges if edge.source != edge.target]
+    kept = [flow for flow in flows if flow.source != flow.target]
     return GraphModel(root, [node for node in shown if node.key in used], kept)
 
 
@@ -132,18 +132,18 @@ def _cluster(assembly: Assembly, component: Component, path: str, name: str, nod
     return cluster
 
 
-def _edges(assembly: Assembly, inputs: dict[str, str]) -> list[Edge]:
+def _flows(assembly: Assembly, inputs: dict[str, str]) -> list[Flow]:
     composite = {call.parent for call in assembly.calls}
-    merged: dict[tuple[str, str, str], Edge] = {}
+    merged: dict[tuple[str, str, str], Flow] = {}
 
     def add(source: Any, call: CallRecord, space: str, failed: bool = False, finished: bool = True) -> None:
         start = f"input:{source}" if isinstance(source, str) else _key(assembly.calls[source])
         kind = kind_of_space(space)
-        edge = merged.setdefault((start, _key(call), kind), Edge(start, _key(call), kind, []))
-        if space not in edge.spaces:
-            edge.spaces.append(space)
-        edge.failed |= failed
-        edge.finished &= finished
+        flow = merged.setdefault((start, _key(call), kind), Flow(start, _key(call), kind, []))
+        if space not in flow.spaces:
+            flow.spaces.append(space)
+        flow.failed |= failed
+        flow.finished &= finished
 
     for call in assembly.calls:
         if call is assembly.failed or call.index not in composite:

@@ -8,8 +8,8 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from starling.components.drawing.layers import Sizes
-from starling.components.drawing.layout import Layout, Run, lay_out
-from starling.components.drawing.model import KINDS, Cluster, Edge, GraphModel, Node, graph_model, kind_of_space
+from starling.components.drawing.layout import Layout, Track, lay_out
+from starling.components.drawing.model import KINDS, Cluster, Flow, GraphModel, Node, graph_model, kind_of_space
 from starling.components.drawing.text import short_number
 from starling.components.graph.assembly import Assembly
 
@@ -38,14 +38,14 @@ def svg_text(assembly: Assembly) -> str:
     small = {c.nodes[0].key: c for c in model.root.walk() if c.path and len(c.nodes) == 1 and not c.clusters}
     layout = lay_out(_without(model, small), _sizes(model, small))
     reason = textwrap.wrap(assembly.error, 110) if assembly.failed else []
-    upwards = any(backwards for _, _, backwards in layout.edges)
-    legend, wide = _legend({e.kind for e in model.edges if e.finished and not e.failed}, bool(reason), upwards)
+    upwards = any(backwards for _, _, backwards in layout.flows)
+    legend, wide = _legend({e.kind for e in model.flows if e.finished and not e.failed}, bool(reason), upwards)
     width = max([layout.width + 2 * MARGIN, wide, *(2 * MARGIN + _text_width(line) for line in reason)])
     top = HEADER + (LINE + 3) * len(reason)
     parts = [_header(model, reason, assembly)]
     parts.append(f'<g transform="translate({MARGIN + (width - 2 * MARGIN - layout.width) / 2:.1f} {top:.1f})">')
     parts += [_cluster(cluster, depth, layout) for cluster, depth in _outside_in(model.root, small)]
-    parts += [_edge(edge, runs, backwards) for edge, runs, backwards in layout.edges]
+    parts += [_flow(flow, tracks, backwards) for flow, tracks, backwards in layout.flows]
     parts += [_title(cluster, depth, layout) for cluster, depth in _outside_in(model.root, small)]
     parts += [_node(node, small.get(node.key), layout, not node.path) for node in model.nodes().values()]
     parts += ["</g>", f'<g transform="translate(0 {top + layout.height + 22:.1f})">{legend}</g>']
@@ -65,12 +65,12 @@ def _without(model: GraphModel, small: dict[str, Cluster]) -> GraphModel:
         kept = [thinned(c) for c in cluster.clusters if not (c.nodes and c.nodes[0].key in small)]
         return Cluster(cluster.path, cluster.name, cluster.component, cluster.parameters, inside + cluster.nodes, kept)
 
-    return GraphModel(thinned(model.root), model.inputs, model.edges)
+    return GraphModel(thinned(model.root), model.inputs, model.flows)
 
 
 def _sizes(model: GraphModel, small: dict[str, Cluster]) -> Sizes:
     boxes, strips = {}, {}
-    read = {edge.source for edge in model.edges} | {node.key for node in model.root.nodes}
+    read = {flow.source for flow in model.flows} | {node.key for node in model.root.nodes}
     for key, node in model.nodes().items():
         lines = _lines(node) if key in read else []
         wide = max(
@@ -125,7 +125,7 @@ def _cluster(cluster: Cluster, depth: int, layout: Layout) -> str:
 
 def _title(cluster: Cluster, depth: int, layout: Layout) -> str:
     box = layout.boxes[f"cluster:{cluster.path}"]
-    fill = FILLS[min(depth, len(FILLS) - 1)]  # an edge that comes in here passes behind the words
+    fill = FILLS[min(depth, len(FILLS) - 1)]  # a flow that comes in here passes behind the words
     behind = _rect(box.x + 10, box.y + 7, 6.95 * len(_label(cluster)) + 4, 15, 3, fill, fill)
     return f'{behind}<text class="title" x="{box.x + 12:.1f}" y="{box.y + 18:.1f}">{escape(_label(cluster))}</text>'
 
@@ -175,18 +175,18 @@ def _tip(node: Node) -> str:
     return "\n".join(lines + node.spaces * (node.path is None))
 
 
-def _edge(edge: Edge, runs: list[Run], backwards: bool) -> str:
-    colour = RED if edge.failed else "#b8c2cc" if not edge.finished else COLOURS[edge.kind]
-    name = "failed" if edge.failed else "waiting" if not edge.finished else edge.kind
-    path = f"M{runs[0].x:.1f} {runs[0].top:.1f}L{runs[0].x:.1f} {runs[0].bottom:.1f}"
-    for before, run in itertools.pairwise(runs):
-        bend = (before.bottom + run.top) / 2
-        path += f"C{before.x:.1f} {bend:.1f} {run.x:.1f} {bend:.1f} {run.x:.1f} {run.top:.1f}"
-        path += f"L{run.x:.1f} {run.bottom:.1f}" if run.bottom > run.top else ""
+def _flow(flow: Flow, tracks: list[Track], backwards: bool) -> str:
+    colour = RED if flow.failed else "#b8c2cc" if not flow.finished else COLOURS[flow.kind]
+    name = "failed" if flow.failed else "waiting" if not flow.finished else flow.kind
+    path = f"M{tracks[0].x:.1f} {tracks[0].top:.1f}L{tracks[0].x:.1f} {tracks[0].bottom:.1f}"
+    for before, track in itertools.pairwise(tracks):
+        bend = (before.bottom + track.top) / 2
+        path += f"C{before.x:.1f} {bend:.1f} {track.x:.1f} {bend:.1f} {track.x:.1f} {track.top:.1f}"
+        path += f"L{track.x:.1f} {track.bottom:.1f}" if track.bottom > track.top else ""
     end = f'marker-{"start" if backwards else "end"}="url(#{name}{"-back" if backwards else ""})"'
-    width = 2.2 if edge.failed else 1.4
-    dashes = 'stroke-dasharray="5 4" ' if backwards or not edge.finished else ""
-    tip = escape(f"{edge.source.removeprefix('input:')} → {edge.target}: {' or '.join(edge.spaces)}")
+    width = 2.2 if flow.failed else 1.4
+    dashes = 'stroke-dasharray="5 4" ' if backwards or not flow.finished else ""
+    tip = escape(f"{flow.source.removeprefix('input:')} → {flow.target}: {' or '.join(flow.spaces)}")
     look = f'fill="none" stroke="{colour}" stroke-width="{width}" {dashes}{end}'
     return f'<path d="{path}" {look}><title>{tip}</title></path>'
 

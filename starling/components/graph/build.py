@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from starling.backends import Backend, ops, record, recording
+from starling.backends import Backend, capture, capturing, ops
 from starling.components.base import Component
 from starling.components.graph.assembly import Assembly, instrument
 from starling.components.graph.devices import DeviceMap
@@ -91,7 +91,7 @@ class Graph:
             return self._compile(whole, donate)
 
         def run(*args: Any) -> tuple[Any, dict[str, Any]]:
-            with recording() as values:
+            with capturing() as values:
                 result = whole(*args)
             return result, values
 
@@ -144,7 +144,7 @@ def create_parameters(assembly: Assembly, seed: int) -> Params:
 
 
 def _observed(root: Component, patterns: Sequence[str]) -> Component:
-    """The root with the results of matching APIs recorded on the tape."""
+    """The root with the results of matching APIs captured."""
 
     def around(component: Component, path: str, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         title = f"{path}.{name}" if path else name
@@ -154,7 +154,7 @@ def _observed(root: Component, patterns: Sequence[str]) -> Component:
         def watched(self: Component, *args: Any, **kwargs: Any) -> Any:
             result = method(self, *args, **kwargs)
             for leaf_path, leaf in items(opened(result)):
-                record(f"{title}.{leaf_path}" if leaf_path else title, leaf)
+                capture(f"{title}.{leaf_path}" if leaf_path else title, leaf)
             return result
 
         return watched

@@ -10,7 +10,7 @@ from starling.backends import available, get_backend, ops
 from starling.core.params import Params
 from starling.core.trees import items, map_leaves
 
-LINES = [name for name in ("numpy", "torch") if name in available()]
+TRACED = [name for name in ("numpy", "torch") if name in available()]
 Pair = namedtuple("Pair", "first second")
 
 UNARY = ["tanh", "exp", "abs", "square", "sign", "relu", "softplus", "log_softmax", "floor", "negative"]
@@ -82,10 +82,10 @@ def same(backend, found, expected):
         np.testing.assert_array_equal(found[path], value, err_msg=path)
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", TRACED)
 @settings(max_examples=40, deadline=None)
 @given(program=programs, seed=st.integers(0, 1000))
-def test_straight_lines_say_what_the_function_says(name, program, seed):
+def test_a_trace_says_what_the_function_says(name, program, seed):
     backend, rng = get_backend(name), np.random.default_rng(seed)
     plain = function_of(program)
     compiled = backend.compile(plain)
@@ -94,7 +94,7 @@ def test_straight_lines_say_what_the_function_says(name, program, seed):
         same(backend, compiled(p, batch, 0.5), plain(p, batch, 0.5))
 
 
-@pytest.fixture(params=LINES)
+@pytest.fixture(params=TRACED)
 def backend(request):
     return get_backend(request.param)
 

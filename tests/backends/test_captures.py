@@ -1,9 +1,9 @@
-"""Recorded values leave gradients, loops and branches alike on every backend."""
+"""Captured values leave gradients, loops and branches alike on every backend."""
 
 import numpy as np
 import pytest
 
-from starling.backends import ops, record, recording
+from starling.backends import capture, capturing, ops
 
 
 def f32(values):
@@ -12,11 +12,11 @@ def f32(values):
 
 @pytest.fixture(params=["as it is", "compiled"])
 def watch(request, backend):
-    """``fn(*args)`` with what it recorded: (result, values)."""
+    """``fn(*args)`` with what it captured: (result, values)."""
 
     def run(fn, *args):
         def watched(*args):
-            with recording() as values:
+            with capturing() as values:
                 result = fn(*args)
             return result, dict(values)
 
@@ -27,36 +27,36 @@ def watch(request, backend):
     return run
 
 
-def test_without_a_tape_nothing_is_kept():
-    record("lost", 1.0)
-    with recording() as values:
+def test_outside_of_a_capturing_block_nothing_is_kept():
+    capture("lost", 1.0)
+    with capturing() as values:
         pass
     assert values == {}
 
 
 def test_the_last_value_of_a_name_stays(watch):
     def fn(x):
-        record("x", x)
-        record("x", x + 1.0)
+        capture("x", x)
+        capture("x", x + 1.0)
         return x
 
     assert watch(fn, f32(1.0))[1]["x"] == 2.0
 
 
-def test_an_inner_tape_keeps_its_values_to_itself():
-    with recording() as outer:
-        record("a", 1)
-        with recording() as inner:
-            record("b", 2)
-        record("c", 3)
+def test_an_inner_block_keeps_its_values_to_itself():
+    with capturing() as outer:
+        capture("a", 1)
+        with capturing() as inner:
+            capture("b", 2)
+        capture("c", 3)
     assert (outer, inner) == ({"a": 1, "c": 3}, {"b": 2})
 
 
-def test_a_tape_ends_with_its_block_even_after_an_error():
-    with pytest.raises(RuntimeError, match="inside"), recording():
+def test_capturing_ends_with_its_block_even_after_an_error():
+    with pytest.raises(RuntimeError, match="inside"), capturing():
         raise RuntimeError("inside")
-    with recording() as values:
-        record("after", 1)
+    with capturing() as values:
+        capture("after", 1)
     assert values == {"after": 1}
 
 
@@ -64,11 +64,11 @@ def test_values_leave_value_and_grad(watch):
     def step(p, x):
         def loss(p):
             y = p["w"] * x
-            record("net.y", y)
+            capture("net.y", y)
             return ops(y).sum(y), None
 
         (value, _), gradients = ops(x).value_and_grad(loss)(p)
-        record("loss", value)
+        capture("loss", value)
         return gradients
 
     gradients, values = watch(step, {"w": f32([1.0, 2.0])}, f32([3.0, 4.0]))
@@ -81,7 +81,7 @@ def test_values_leave_value_and_grad(watch):
 def test_values_leave_a_scan_with_time_in_front(watch, reverse):
     def run(x):
         def step(carry, x):
-            record("cell.state", carry + x)
+            capture("cell.state", carry + x)
             return carry + x, None
 
         return ops(x).scan(step, ops(x).zeros_like(x[0]), x, reverse=reverse)[0]
@@ -94,7 +94,7 @@ def test_values_leave_a_branch(watch):
     def run(flag, x):
         def branch(factor):
             def take(x):
-                record("taken", x * factor)
+                capture("taken", x * factor)
                 return x
 
             return take
@@ -108,7 +108,7 @@ def test_values_leave_a_scan_inside_a_gradient(watch):
     def step(p, x):
         def loss(p):
             def cell(carry, x):
-                record("h", carry * p["w"])
+                capture("h", carry * p["w"])
                 return carry * p["w"] + x, None
 
             final, _ = ops(x).scan(cell, ops(x).zeros_like(x[0]), x)
@@ -126,9 +126,9 @@ def test_recorded_tensors_hold_no_graph():
     from starling.backends import get_backend
 
     def loss(p):
-        record("y", p["w"] * 2.0)
+        capture("y", p["w"] * 2.0)
         return ops(p["w"]).sum(p["w"]), None
 
-    with recording() as values:
+    with capturing() as values:
         get_backend("torch").ops.value_and_grad(loss)({"w": torch.ones(2)})
     assert not values["y"].requires_grad
