@@ -29,7 +29,7 @@ def build_once(algo: str, backend: str) -> float:
     run = resolve({"algo": algo, "env": ENVIRONMENTS[algo]})
     envs = make(run.options.env, 1, 0)
     chosen, acting = get_backend(backend), get_backend("numpy")
-    chosen.from_numpy({}, chosen.devices()[0])  # the framework looks for its devices on the first call
+    chosen.from_numpy({}, chosen.devices()[:1])  # the framework looks for its devices on the first call
     started = time.perf_counter()
     assembly = assemble_for(run, envs.observation_space, envs.action_space)
     learns, acts = build(assembly, chosen), build(assembly, acting)

@@ -99,10 +99,10 @@ class Algorithm(Component):
         gradients, metrics = self.gradients(state, self.prepare(state, batch), draws)
         return self.apply_gradients(state, gradients), metrics
 
-    def update_often(self, state: Tree, batches: Tree, draws: Tree) -> tuple[Tree, Tree]:
+    def update_often(self, state: Tree, batch: Tree, draws: Tree) -> tuple[Tree, Tree]:
         """``update`` with one batch after another, stacked along the first axis; the metrics are means."""
-        xp = ops(batches["reward"])
-        state, metrics = xp.scan(lambda state, step: self.update(state, *step), state, (batches, draws))
+        xp = ops(batch["reward"])
+        state, metrics = xp.scan(lambda state, step: self.update(state, *step), state, (batch, draws))
         return state, map_leaves(xp.mean, metrics)
 
     @abstractmethod

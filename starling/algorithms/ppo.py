@@ -73,17 +73,12 @@ def ppo_loss(
     policy: Any, value: Any, minibatch: Tree, clip: Any, entropy_weight: Any, config: PPOConfig
 ) -> tuple[Any, Tree]:
     """Clipped surrogate + value loss − entropy bonus, over the valid steps of a minibatch."""
-    xp = ops(value)
 
     def mean(x: Any) -> Any:
         return masked_mean(x, minibatch["mask"])
 
-    advantage = minibatch["advantage"]  # [B]
-    if config.standardise:
-        centred = advantage - mean(advantage)
-        advantage = centred / (xp.sqrt(mean(xp.square(centred))) + 1e-8)
     log_prob = policy.log_prob(minibatch["action"])  # [B]
-    surrogate = mean(ppo_clip_loss(log_prob, minibatch["log_prob"], advantage, clip))
+    surrogate = mean(ppo_clip_loss(log_prob, minibatch["log_prob"], minibatch["advantage"], clip))
     if config.clip_value:
         values = mean(clipped_value_loss(value, minibatch["value"], minibatch["return"], config.clip_value))
     else:
@@ -95,6 +90,13 @@ def ppo_loss(
         "kl": mean(approximate_kl(log_prob, minibatch["log_prob"])),
         "clip_fraction": mean(ppo_clip_fraction(log_prob, minibatch["log_prob"], clip)),
     }
+
+
+def standardised(advantage: Any, mask: Any) -> Any:  # [B]
+    """The advantages of a minibatch with mean 0 and deviation 1 over its valid steps."""
+    xp = ops(advantage)
+    centred = advantage - masked_mean(advantage, mask)
+    return centred / (xp.sqrt(masked_mean(xp.square(centred), mask)) + 1e-8)
 
 
 class PPO(ActorCritic):
@@ -159,6 +161,8 @@ class PPO(ActorCritic):
         """Of one minibatch: the rows ``draws`` of the samples."""
         xp = ops(prepared["advantage"])
         minibatch = map_leaves(lambda x: xp.take(x, draws, axis=0), prepared)
+        if self.config.standardise:  # before the loss, so that it is over all rows where devices share them
+            minibatch["advantage"] = standardised(minibatch["advantage"], minibatch["mask"])
         (_, metrics), gradients = xp.value_and_grad(self.loss)(state["params"], minibatch, state["optimiser"]["count"])
         return gradients, metrics
 

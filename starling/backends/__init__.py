@@ -6,6 +6,16 @@ plus the few extras listed in ``backends.extras``. A backend is a value, never a
 
 from starling.backends.base import Backend, available, get_backend
 from starling.backends.captures import capture, capturing
+from starling.backends.devices import parse_devices, restrict
 from starling.backends.dispatch import ops
 
-__all__ = ["Backend", "available", "capture", "capturing", "get_backend", "ops"]
+__all__ = [
+    "Backend",
+    "available",
+    "capture",
+    "capturing",
+    "get_backend",
+    "ops",
+    "parse_devices",
+    "restrict",
+]

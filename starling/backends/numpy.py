@@ -6,7 +6,7 @@ with. ``stop_gradient`` is honoured by playing back the values it saw at the uns
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from starling.backends.captures import capture_all, with_captures
 from starling.backends.dispatch import Ops, register_ops
 from starling.backends.extras import make_ops, same_padding
 from starling.backends.tracing import TracingCompiler, emit
-from starling.core.errors import ConfigError
+from starling.core.spaces import Space
 from starling.core.trees import Tree, items, leaves, map_leaves
 
 __all__ = ["NumpyBackend", "backend", "cond", "conv2d", "loop_scan", "numpy_extras", "stop_gradient"]
@@ -229,8 +229,9 @@ class NumpyBackend(Backend):
     name = "numpy"
     ops: Ops = make_ops(np, **numpy_extras())
 
-    def from_numpy(self, tree: Tree, device: str | None = None) -> Tree:
-        return tree
+    def from_numpy(self, tree: Tree, devices: Sequence[str] = ()) -> Tree:
+        self.check_devices(devices)
+        return map_leaves(np.array, tree)
 
     def array(self, leaf: Any) -> np.ndarray:
         return leaf
@@ -238,20 +239,37 @@ class NumpyBackend(Backend):
     def to_numpy(self, tree: Tree) -> Tree:
         return tree
 
-    def compile(self, fn: Callable[..., Any], donate: Sequence[int] = ()) -> Callable[..., Any]:
+    def compile(
+        self,
+        fn: Callable[..., Any],
+        donate: Sequence[int] = (),
+        devices: Sequence[str] = (),
+        shared: Sequence[Space | None] = (),
+    ) -> Callable[..., Any]:
+        self.check_devices(devices)
         return _compile(fn)
+
+    def spread(
+        self,
+        loss: Callable[..., Any],
+        devices: Sequence[str],
+        spaces: Sequence[Space | None],
+        axes: Mapping[str, int],
+    ) -> Callable[..., Any]:
+        return loss  # there is one device
+
+    def wait(self, tree: Tree) -> None:
+        """Nothing to wait for: a call returns when its result is computed."""
 
     def prefer_one_thread(self) -> None:
         # The threads of a matrix library spin for a while after each product: on few cores that slows all else.
         threadpool_limits(1, user_api="blas")
 
+    def sees(self, device: str) -> bool:
+        return device in self.devices()
+
     def devices(self) -> list[str]:
         return ["cpu:0"]
-
-    def place(self, tree: Tree, device: str) -> Tree:
-        if device != "cpu:0":
-            raise ConfigError(f"device {device!r} arrived; NumPy has cpu:0 alone.")
-        return tree
 
 
 backend = NumpyBackend()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import array_api_compat.torch as compat
@@ -15,8 +16,10 @@ from starling.backends.captures import capture_all, with_captures
 from starling.backends.dispatch import Ops, register_ops
 from starling.backends.extras import make_ops, same_padding
 from starling.backends.numpy import cond, loop_scan
-from starling.backends.tracing import TracingCompiler, emit
+from starling.backends.shares import batch_axes, check_shares, merged, weight_of
+from starling.backends.tracing import Tracer, TracingCompiler, emit
 from starling.core.machine import keep_freed_memory
+from starling.core.spaces import Space
 from starling.core.trees import Tree, leaves, map_leaves, refilled
 
 __all__ = ["TorchBackend", "backend"]
@@ -221,15 +224,52 @@ class TorchBackend(Backend):
         where=torch.where,
     )
 
-    def from_numpy(self, tree: Tree, device: str | None = None) -> Tree:
-        place = None if device is None else self._device(device)
-        return map_leaves(lambda leaf: torch.tensor(leaf, device=place), tree)
+    def from_numpy(self, tree: Tree, devices: Sequence[str] = ()) -> Tree:
+        self.check_devices(devices)
+        first = _device(devices[0]) if devices else None  # the others get a copy at each loss: see ``spread``
+        return map_leaves(lambda leaf: torch.tensor(leaf, device=first), tree)
 
     def array(self, leaf: Any) -> np.ndarray:
         return array_of(leaf)
 
-    def compile(self, fn: Callable[..., Any], donate: Sequence[int] = ()) -> Callable[..., Any]:
-        return _compile(fn)  # parameters ask for no gradient outside value_and_grad: no graph is built
+    def compile(
+        self,
+        fn: Callable[..., Any],
+        donate: Sequence[int] = (),
+        devices: Sequence[str] = (),
+        shared: Sequence[Space | None] = (),
+    ) -> Callable[..., Any]:
+        self.check_devices(devices)
+        return _compiler(devices[0] if devices else "cpu:0")(fn)  # no graph is built outside of value_and_grad
+
+    def spread(
+        self,
+        loss: Callable[..., Any],
+        devices: Sequence[str],
+        spaces: Sequence[Space | None],
+        axes: Mapping[str, int],
+    ) -> Callable[..., Any]:
+        self.check_devices(devices)
+        targets = [_device(name) for name in devices]
+
+        def run(*args: Any) -> Any:
+            along = [batch_axes(arg, space) for arg, space in zip(args, spaces, strict=True)]
+            check_shares(list(args), along, devices)
+            results, weights, captures = [], [], []
+            for i, target in enumerate(targets):
+                share = [_share(arg, axis, i, targets) for arg, axis in zip(args, along)]
+                with target:
+                    result, (_, captured) = with_captures(lambda *values: (loss(*values), None))(*share)
+                results.append(result)
+                weights.append(_moved(weight_of(share, along), targets[0]))
+                captures.append(captured)
+            capture_all(captures[0])  # a fair sample: which of a captured value's axes is the batch's is not known
+            return _combined(results, weights, axes, targets[0])
+
+        return run
+
+    def wait(self, tree: Tree) -> None:
+        """Nothing to wait for: on the CPU a call returns with its result, and arguments of others are copied there."""
 
     def prefer_one_thread(self) -> None:
         torch.set_num_threads(1)
@@ -237,16 +277,60 @@ class TorchBackend(Backend):
     def devices(self) -> list[str]:
         return ["cpu:0", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
 
-    def place(self, tree: Tree, device: str) -> Tree:
-        target = self._device(device)
-        return map_leaves(lambda x: x.to(target), tree)
+    def sees(self, device: str) -> bool:
+        # The processor is one device under any number; ``meta`` computes shapes alone.
+        return device.partition(":")[0] in ("cpu", "meta") or device in self.devices()
 
-    def _device(self, name: str) -> Any:
-        self.check_device(name)
-        return torch.device("cpu") if name.startswith("cpu") else torch.device(name)
+
+def _device(name: str) -> Any:
+    return torch.device("cpu") if name.startswith("cpu") else torch.device(name)
+
+
+def _moved(x: Any, target: Any) -> Any:
+    return emit(torch.Tensor.to, x, target) if _is_array(x) else x
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (torch.Tensor, Tracer))
+
+
+def _share(tree: Tree, axes: Tree, index: int, targets: Sequence[Any]) -> Tree:
+    """What one of several devices computes with: its part of arrays with rows, the whole of others."""
+
+    def part(x: Any, axis: int | None) -> Any:
+        if axis is not None:
+            rows = x.shape[axis] // len(targets)
+            x = emit(torch.narrow, x, axis, index * rows, rows)
+        return _moved(x, targets[index])
+
+    return map_leaves(part, tree, axes)
+
+
+def _combined(results: Sequence[Any], weights: Sequence[Any], axes: Mapping[str, int], first: Any) -> Any:
+    """The result of the whole batch on the first device."""
+    total = sum(weights)
+    total = emit(torch.clamp, total, min=1.0) if _is_array(total) else total  # no row counts: nothing is learned
+
+    def join(parts: Sequence[Any], axis: int) -> Any:
+        return emit(torch.cat, [_moved(part, first) for part in parts], axis)
+
+    def mean(parts: Sequence[Any]) -> Any:
+        if not _is_array(parts[0]) or not parts[0].dtype.is_floating_point:
+            return parts[0]  # a number that does not depend on the rows
+        return sum(_moved(part, first) * (weight / total) for part, weight in zip(parts, weights))
+
+    return merged(results, axes, join, mean)
+
+
+@cache
+def _compiler(device: str) -> TracingCompiler:
+    """What compiles for a device: NumPy arguments are moved there, and new arrays made there."""
+    target = _device(device)
+    if target.type == "cpu":
+        return TracingCompiler(backend.ops, tensor_of, SHORTCUTS)
+    return TracingCompiler(backend.ops, lambda leaf: _moved(tensor_of(leaf), target), SHORTCUTS, around=target)
 
 
 keep_freed_memory()  # an update from 42×42 images, in minibatches of 512: 0.6 s in place of 0.9
 backend = TorchBackend()
 register_ops(torch.Tensor, backend.ops)
-_compile = TracingCompiler(backend.ops, tensor_of, SHORTCUTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from starling.backends.modules import Adapter
 from starling.core.errors import ConfigError
-from starling.core.trees import map_leaves
+from starling.core.trees import leaves, map_leaves
 
 __all__ = ["TorchAdapter"]
 
@@ -31,12 +32,19 @@ class TorchAdapter(Adapter):
         return found
 
     def run(self, params: dict[str, Any], *args: Any) -> Any:
+        given = {**self._constants(leaves(args)[0].device), **params}
+
         def call(*values: Any) -> Any:
-            return torch.func.functional_call(self.module, params, values)
+            return torch.func.functional_call(self.module, given, values)
 
         for _ in range(self.vmap):
             call = torch.func.vmap(call)
         return call(*args)
+
+    def _constants(self, device: torch.device) -> dict[str, Any]:
+        """What the module holds beside its parameters, where it is not on the device that computes."""
+        held = itertools.chain(self.module.named_parameters(), self.module.named_buffers())
+        return {name: value.to(device) for name, value in held if value.device != device}
 
     def check_stateless(self, params: dict[str, Any], *args: Any) -> None:
         example = map_leaves(lambda x: x[(0,) * self.vmap], args)

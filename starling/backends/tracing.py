@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -232,7 +233,8 @@ class TracingCompiler:
 
     ``convert`` makes an argument's leaf an array of the framework, such as a tensor of a NumPy array. ``shortcuts``
     do operations in fewer calls than ``plain`` does, by name: each takes the operation's arguments, whose shapes
-    are known by then, and gives its result by calls of ``emit``.
+    are known by then, and gives its result by calls of ``emit``. Functions are traced, or called where they cannot be,
+    inside of ``around``, such as a default device for new arrays.
     """
 
     def __init__(
@@ -240,9 +242,10 @@ class TracingCompiler:
         plain: Ops,
         convert: Callable[[Any], Any] | None = None,
         shortcuts: Mapping[str, Callable[..., Any]] | None = None,
+        around: AbstractContextManager[Any] | None = None,
     ) -> None:
         self._tracer = type("Tracer", (Tracer,), {"__slots__": ()})
-        self._convert = convert
+        self._convert, self._around = convert, around or nullcontext()
         register_ops(self._tracer, _tracing_ops(plain, shortcuts or {}))
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -282,7 +285,8 @@ class TracingCompiler:
             return trace.assign(value, expression, [])
 
         try:
-            result = fn(*(wrap(arg, f"a{i}") for i, arg in enumerate(args)))
+            with self._around:
+                result = fn(*(wrap(arg, f"a{i}") for i, arg in enumerate(args)))
             used: list[str] = []
             source = trace.source(len(args), trace.refer(result, used), used)
         except Untraceable:
@@ -295,8 +299,15 @@ class TracingCompiler:
         return compiled, _function("\n".join([header, guard, body]), trace.globals, fn)
 
     def _plain(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        convert = self._convert
-        return fn if convert is None else lambda *args: fn(*(map_leaves(convert, arg) for arg in args))
+        convert, around = self._convert, self._around
+        if convert is None:
+            return fn
+
+        def run(*args: Any) -> Any:
+            with around:
+                return fn(*(map_leaves(convert, arg) for arg in args))
+
+        return run
 
 
 def _function(source: str, names: dict[str, Any], fn: Callable[..., Any]) -> Callable[..., Any]:

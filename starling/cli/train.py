@@ -18,7 +18,7 @@ from starling.experiments.running import Result, start
 
 __all__ = ["parse", "report", "train"]
 
-_NOT_FLAGS = ("env_options", "device_map", "simulation", "torso", "image")  # mappings: for a configuration file
+_NOT_FLAGS = ("env_options", "simulation", "torso", "image")  # mappings: for a configuration file
 
 
 def train(args: list[str]) -> int:

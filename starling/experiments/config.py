@@ -59,7 +59,7 @@ class RunOptions:
     simulation: dict[str, Any] = field(default_factory=dict)  # speeds, delays and faults of a simulated run
     env_timeout: float = 0.0  # seconds that a step of a role's environment may take before it is made anew; 0: any
     env_options: dict[str, Any] = field(default_factory=dict)  # for the environment's constructor
-    device_map: dict[str, str] = field(default_factory=dict)  # scope of the graph -> device
+    devices: tuple[str, ...] = ()  # what learning computes on, such as cuda:0; several share each batch
 
     def __post_init__(self) -> None:
         for name, least in {"steps": 1, "eval_episodes": 0, "log_every": 1, "checkpoint_every": 1}.items():

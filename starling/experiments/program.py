@@ -200,8 +200,8 @@ class Program:
         limit_threads(self.assembly, backend, len(list(self.formation)))
         return build(self.assembly, get_backend(backend), self.run.options.seed, self._devices(backend))
 
-    def _devices(self, backend: str) -> dict[str, str]:
-        return self.run.options.device_map if backend == self.backends.learn else {}
+    def _devices(self, backend: str) -> tuple[str, ...]:
+        return self.run.options.devices if backend == self.backends.learn else ()
 
     def policy(self) -> Policy:
         return Policy(self.graph(self.backends.act))

@@ -57,7 +57,7 @@ class Training:
         self.backends = choose_backends(assembly, options.backend, options.act_backend)
         for backend in (self.backends.act, self.backends.learn):
             limit_threads(assembly, backend)
-        self.graph = build(assembly, get_backend(self.backends.learn), options.seed, options.device_map)
+        self.graph = build(assembly, get_backend(self.backends.learn), options.seed, options.devices)
         self.algorithm: Algorithm = assembly.root  # type: ignore[assignment]
         patterns = component_patterns(options.algo, options.summaries)
         self.learner = Learner(self.graph, options.seed, patterns, self.algorithm.plan.overlap)

@@ -62,11 +62,11 @@ class Learner:
 
     def weights(self) -> Params:
         """The parameters as NumPy arrays of their own."""
-        return self._copied(self._state["params"])
+        return self.graph.fetch(self._state["params"])
 
     def acting_weights(self) -> Params:
         """Those of the parameters that acting reads."""
-        return self._copied(self._read_by_acting(self._state["params"]))
+        return self.graph.fetch(self._read_by_acting(self._state["params"]))
 
     def acting_weights_later(self) -> Callable[[], Params]:
         """A call that waits for the acting weights of now; updates may begin before it is made."""
@@ -77,11 +77,6 @@ class Learner:
 
     def _read_by_acting(self, params: Tree) -> Params:
         return Params((scope, params[scope]) for scope in self._acting)
-
-    def _copied(self, tree: Tree) -> Any:
-        if isinstance(tree, dict):
-            return Params({name: self._copied(child) for name, child in tree.items()})
-        return np.array(self.graph.backend.to_numpy(tree))
 
     def load_weights(self, params: Tree) -> None:
         """Go on from these parameters; the optimiser starts anew."""

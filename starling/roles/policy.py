@@ -73,7 +73,7 @@ class Policy:
     def priorities(self, batch: Tree) -> np.ndarray:
         """The priorities of new transitions [B], for an algorithm that has them."""
         if self._priorities is None:
-            self._priorities = self.graph.function("priorities")
+            self._priorities = self.graph.function("priorities", split=())
         return np.asarray(self._to_numpy(self._priorities(self._params, batch)))
 
 

@@ -66,7 +66,7 @@ def test_a_request_that_cannot_be_met_exits_with_2(starling, args, message, tmp_
         ("steps: -4", "steps=-4"),
         ("a: [", "is not valid YAML"),
         ("ppo: {torso: {type: mpl}}", "Did you mean 'mlp'?"),
-        ("device_map: {policy: 'gpu:9'}", "gpu:9"),
+        ("devices: ['gpu:9']", "gpu:9"),
         ("env_options: {wheels: 3}", "wheels"),
     ],
 )

@@ -1,8 +1,3 @@
-import json
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -180,82 +175,34 @@ def test_the_arrays_of_a_distribution_can_be_summaries(name):
     np.testing.assert_allclose(graph.backend.to_numpy(seen["distribution.logits"]), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_unknown_devices_and_scopes_are_refused():
-    assembly, backend = assemble(agent(), INPUTS), get_backend("numpy")
+def test_parameters_are_fetched_as_arrays_of_their_own(graph):
+    p = graph.parameters()
+    for part in (p, {"q": p["q"]}, {"head": p["q"]["head"]}):
+        found = graph.fetch(part)
+        assert type(found) is Params
+        expected = dict(items(graph.backend.to_numpy(part)))
+        assert [path for path, _ in items(found)] == list(expected)
+        for path, leaf in items(found):
+            np.testing.assert_array_equal(leaf, expected[path])
+            assert leaf.flags.writeable
+            assert not np.shares_memory(leaf, expected[path])
+
+
+def test_a_scope_without_parameters_is_fetched_as_it_is(graph):
+    assert graph.fetch(Params(encoder=Params())) == Params(encoder=Params())
+
+
+def test_unknown_devices_are_refused():
     with pytest.raises(ConfigError, match="device 'gpu:9' is not there; numpy sees: cpu:0"):
-        build(assembly, backend, device_map={"q": "gpu:9"})
-    with pytest.raises(ConfigError, match=r"device_map names scope 'critic'; the scopes are: .*q.torso"):
-        build(assembly, backend, device_map={"critic": "cpu:0"})
+        build(assemble(agent(), INPUTS), get_backend("numpy"), devices=["gpu:9"])
 
 
 @pytest.mark.parametrize("name", available())
-def test_a_map_to_the_one_device_changes_nothing(name):
+def test_naming_the_default_device_changes_nothing(name):
     assembly, backend = assemble(agent(), INPUTS), get_backend(name)
-    mapped = build(assembly, backend, device_map={"*": "cpu:0", "q.head": "cpu:0"})
-    plain = build(assembly, backend)
-    found = mapped.function("loss")(mapped.parameters(), mapped.parameters(), *batch)[0]
+    named, plain = build(assembly, backend, devices=["cpu:0"]), build(assembly, backend)
+    found = named.function("loss")(named.parameters(), named.parameters(), *batch)[0]
     assert float(found) == float(plain.function("loss")(plain.parameters(), plain.parameters(), *batch)[0])
-
-
-TWO_DEVICES = """
-import json
-import numpy as np
-from starling.backends import get_backend
-from starling.components.graph.assembly import assemble
-from starling.components.graph.build import build, cutter
-from starling.core.trees import items
-from tests.components import test_build as t
-
-assembly, backend = assemble(t.agent(), t.INPUTS), get_backend("jax")
-plain = build(assembly, backend, seed=1)
-calls = {"act": (t.obs, t.noise), "gradients": (plain.parameters(), *t.batch)}
-expected = {api: backend.to_numpy(plain.function(api)(plain.parameters(), *args)) for api, args in calls.items()}
-results = {}
-for title, devices in json.loads(MAPS).items():
-    graph = build(assembly, backend, seed=1, device_map=devices)
-    p, target = graph.parameters(), graph.parameters()
-    placed = {path: str(next(iter(leaf.devices()))) for path, leaf in items(p)}
-    wrong = []
-    for api, args in {**calls, "gradients": (target, *t.batch)}.items():
-        found = dict(items(backend.to_numpy(graph.function(api)(p, *args))))
-        for path, value in items(expected[api]):
-            if not np.allclose(found[path], value, rtol=1e-5, atol=1e-6):
-                wrong.append(f"{api}.{path}")
-    joined = dict(items(cutter(graph.initial)(backend.array(graph.joined(p)))))
-    wrong += [path for path, leaf in items(graph.initial) if not np.array_equal(joined[path], leaf)]
-    results[title] = {"placed": placed, "wrong": wrong}
-_, seen = graph.function("loss", summaries=["q.torso.*"])(p, target, *t.batch)
-print(json.dumps({"seen": sorted(seen), **results}))
-"""
-
-MAPS = {
-    "parts": {"q.torso": "cpu:0", "q.head": "cpu:1"},
-    "rest": {"*": "cpu:1", "q.head.value": "cpu:0"},
-}
-
-
-@pytest.mark.skipif("jax" not in available(), reason="needs JAX")
-def test_two_devices_give_the_outputs_and_gradients_of_one():
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    script = f"MAPS = {json.dumps(json.dumps(MAPS))}\n{TWO_DEVICES}"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=120)
-    assert done.returncode == 0, done.stderr
-    results = json.loads(done.stdout)
-    assert results.pop("seen") == ["q.torso.__call__"]
-    assert [result["wrong"] for result in results.values()] == [[], []]
-    parts, rest = results["parts"]["placed"], results["rest"]["placed"]
-    assert parts["q.torso.w0"] != parts["q.head.value.w"] == parts["q.head.advantage.w"]
-    assert rest["q.torso.w0"] == rest["q.head.advantage.w"] != rest["q.head.value.w"]
-
-
-def test_a_learners_state_is_placed_by_the_scopes_its_paths_run_through():
-    graph = build(assemble(agent(), INPUTS), get_backend("numpy"), device_map={"q.head": "cpu:0"})
-    state = {"params": graph.initial, "optimiser": {"count": np.zeros(()), "mean": graph.initial}}
-    assert graph._devices.through("optimiser.mean.q.head.value.w") == "cpu:0"
-    assert graph._devices.through("optimiser.count") is None
-    placed = graph.place(state)
-    assert type(placed["params"].q) is Params
-    assert [path for path, _ in items(placed)] == [path for path, _ in items(state)]
 
 
 def test_donated_parameters_are_given_back_new():

@@ -61,13 +61,12 @@ def test_the_acting_policy_has_the_newest_weights():
     run.close()
 
 
-def test_devices_are_chosen_by_scope_and_checked():
-    run = training(dqn={"hidden": [4]}, device_map={"q": "cpu:0"})
+def test_devices_are_chosen_and_checked():
+    run = training(dqn={"hidden": [4]}, devices=["cpu:0"])
+    assert run.graph.devices == ("cpu:0",)
     run.close()
     with pytest.raises(ConfigError, match="gpu:7"):
-        training(device_map={"q": "gpu:7"})
-    with pytest.raises(ConfigError, match="policy"):
-        training(device_map={"policy": "cpu:0"})
+        training(devices=["gpu:7"])
 
 
 def test_overlap_is_refused_where_roles_overlap_by_themselves():

@@ -59,7 +59,8 @@ class Assembly:
     parameters: dict[str, ParameterSpec] = field(default_factory=dict)
     scopes: set[str] = field(default_factory=set)
     calls: list[CallRecord] = field(default_factory=list)
-    outputs: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, dict[str, Any]] = field(default_factory=dict)  # root API -> its arguments, as probes
+    outputs: dict[str, Any] = field(default_factory=dict)  # root API -> its result, as probes
     tracing: str = ""  # the root API that is being traced
     reads: dict[str, set[str]] = field(default_factory=dict)  # root API -> the scopes and parameters it reads
     failed: CallRecord | None = None
@@ -160,7 +161,7 @@ def assemble(root: Component, inputs: Mapping[str, Space], only: Collection[str]
                 f"{type(root).__name__}.{name} asks for {absent[0]!r}; the root's inputs are: {', '.join(values)}."
             )
         chosen = {a.name: values[a.name] for a in wanted if a.name in values}
-        assembly.tracing = name
+        assembly.tracing, assembly.arguments[name] = name, chosen
         values[name] = assembly.outputs[name] = getattr(mirrored, name)(scope, **chosen)
     assembly.seconds = time.perf_counter() - started
     return assembly

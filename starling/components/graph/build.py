@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
+import inspect
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,12 @@ import numpy as np
 from starling.backends import Backend, capture, capturing, ops
 from starling.components.base import Component
 from starling.components.graph.assembly import Assembly, instrument
-from starling.components.graph.devices import DeviceMap
+from starling.components.graph.shapes import batch_axis, ranked_space
 from starling.components.networks.modules import check_modules
 from starling.core.errors import ConfigError
 from starling.core.params import Params, with_scopes
 from starling.core.random import stream
-from starling.core.trees import Tree, items, leaves, map_with_path, opened, refilled
+from starling.core.trees import Tree, items, leaves, opened, refilled
 
 __all__ = ["BuildStats", "Graph", "build", "create_parameters", "cutter"]
 
@@ -44,33 +46,35 @@ class Graph:
     """
 
     def __init__(
-        self, assembly: Assembly, backend: Backend, params: Params, devices: DeviceMap, stats: BuildStats
+        self, assembly: Assembly, backend: Backend, params: Params, devices: Sequence[str], stats: BuildStats
     ) -> None:
         self.root, self.assembly, self.backend = assembly.root, assembly, backend
-        self.initial, self.stats = params, stats
-        self._devices = devices
+        self.initial, self.devices, self.stats = params, tuple(devices), stats
+        self._joins: dict[tuple[str, ...], Callable[[Tree], Any]] = {}
 
     def parameters(self) -> Params:
-        """The initial parameters as arrays of the backend, each on its device."""
+        """The initial parameters as arrays of the backend, on the graph's devices."""
         return self.place(self.initial)
 
     def place(self, tree: Tree) -> Tree:
-        """A NumPy tree of parameters, or a learner's state with such trees inside, as arrays of the backend.
-
-        Each goes to the device of the scope that its path runs through.
-        """
-        if not self._devices:
-            return with_scopes(self.backend.from_numpy(tree), self.backend.scope_type)
-        placed = map_with_path(lambda path, leaf: self.backend.from_numpy(leaf, self._devices.through(path)), tree)
-        return with_scopes(placed, self.backend.scope_type)
+        """A copy of a NumPy tree of parameters, or of a learner's state, as arrays on the graph's devices."""
+        return with_scopes(self.backend.from_numpy(tree, self.devices), self.backend.scope_type)
 
     def joined(self, tree: Tree) -> Any:
         """A copy of all leaves, one after the other, as one vector; ``cutter`` makes the way back."""
         flat = leaves(tree)
-        if self._devices.several:
-            flat = [self.backend.place(leaf, self._devices.home("")) for leaf in flat]
         xp = ops(flat[0])
         return xp.concat([xp.reshape(leaf, (-1,)) for leaf in flat])
+
+    def fetch(self, params: Tree) -> Params:
+        """Parameters as NumPy arrays of their own, in one transfer from their device."""
+        paths = tuple(path for path, _ in items(params))
+        if not paths:
+            return with_scopes(params, Params)
+        if paths not in self._joins:
+            self._joins[paths] = self.backend.compile(self.joined, devices=self.devices)
+        vector = np.require(self.backend.array(self._joins[paths](params)), requirements="W")
+        return cutter(with_scopes(params, Params))(vector)
 
     def function(
         self,
@@ -78,28 +82,53 @@ class Graph:
         donate: Sequence[int] = (),
         summaries: Sequence[str] = (),
         then: Callable[[Any], Any] | None = None,
+        split: Sequence[str] = ("batch", "draws"),
     ) -> Callable[..., Any]:
         """The root's ``api``, compiled, and what ``then`` makes of its result in the same program.
 
         With ``summaries`` it returns (result, {name: value}). A summary names values by component path and API,
-        ``torso.__call__`` or ``q.q_values``; ``*`` matches any.
+        ``torso.__call__`` or ``q.q_values``; ``*`` matches any. Several devices share the rows of the arguments in
+        ``split``, each called as the root's input whose space it has.
         """
-        root = self._devices.spread(self.root) if self._devices.several else self.root
+        root = self._spread() if len(self.devices) > 1 and split else self.root
         call = getattr(_observed(root, summaries) if summaries else root, api)
         whole = call if then is None else lambda *args: then(call(*args))
-        if not summaries:
-            return self._compile(whole, donate)
 
         def run(*args: Any) -> tuple[Any, dict[str, Any]]:
             with capturing() as values:
                 result = whole(*args)
             return result, values
 
-        return self._compile(run, donate)
+        names = inspect.signature(getattr(self.root, api)).parameters
+        shared = [self.assembly.inputs.get(name) if name in split else None for name in names]
+        return self.backend.compile(run if summaries else whole, donate, self.devices, shared)
 
-    def _compile(self, fn: Callable[..., Any], donate: Sequence[int]) -> Callable[..., Any]:
-        # Arrays on several devices cannot enter one compiled program.
-        return self._devices.entered(fn) if self._devices.several else self.backend.compile(fn, donate)
+    def _spread(self) -> Component:
+        """The root with its losses computed by all devices, each from its share of the rows."""
+
+        def around(component: Component, path: str, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+            if path or not _is_loss(self.assembly, name):
+                return method
+            arguments, signature = self.assembly.arguments[name], inspect.signature(method)
+            spaces = [ranked_space(arguments.get(argument)) for argument in list(signature.parameters)[1:]]
+            found = items(opened(self.assembly.outputs[name]))
+            axes = {path: axis for path, leaf in found if (axis := batch_axis(leaf)) is not None}
+
+            def spread(root: Component, *args: Any, **kwargs: Any) -> Any:
+                given = signature.bind(root, *args, **kwargs).args[1:]
+                return self.backend.spread(partial(method, root), self.devices, spaces[: len(given)], axes)(*given)
+
+            return spread
+
+        return instrument(self.root, around)
+
+
+def _is_loss(assembly: Assembly, api: str) -> bool:
+    """Whether a root API makes a number of a batch: what a gradient is taken of."""
+    output = assembly.outputs.get(api)
+    if not isinstance(output, tuple) or not isinstance(output[0], np.ndarray) or output[0].shape:
+        return False
+    return any(batch_axis(leaf) is not None for _, leaf in items(opened(assembly.arguments[api])))
 
 
 def cutter(like: Tree) -> Callable[[np.ndarray], Tree]:
@@ -110,14 +139,15 @@ def cutter(like: Tree) -> Callable[[np.ndarray], Tree]:
     return lambda vector: refilled(like, (vector[start:end].reshape(shape) for start, end, shape in places))
 
 
-def build(assembly: Assembly, backend: Backend, seed: int = 0, device_map: Mapping[str, str] | None = None) -> Graph:
-    """Create the parameters of ``assembly`` and prepare its root for ``backend``.
+def build(assembly: Assembly, backend: Backend, seed: int = 0, devices: Sequence[str] = ()) -> Graph:
+    """Create the parameters of ``assembly`` and prepare its root for ``backend`` on ``devices``.
 
-    ``device_map`` puts scopes on devices, ``{"policy": "cpu:0", "value": "cpu:1"}``; ``*`` stands for the rest.
+    Parameters and what a call is given are moved to the device. Several devices hold the parameters each and share the
+    rows of a batch: the result is that of one device. Without ``devices`` it is the backend's default.
     """
     started = time.perf_counter()
     check_modules(assembly.root, backend.name)
-    devices = DeviceMap(backend, device_map or {}, assembly.scopes)
+    backend.check_devices(devices)
     params = create_parameters(assembly, seed)
     flops = {call.api: call.flops for call in assembly.calls if call.parent is None}
     seconds = assembly.seconds + time.perf_counter() - started

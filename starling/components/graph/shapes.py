@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from starling.core.spaces import Dict, Space, Tuple, space_of
 from starling.core.trees import items, opened
 
-__all__ = ["SIZES", "describe", "violation"]
+__all__ = ["SIZES", "batch_axis", "describe", "ranked_space", "violation"]
 
 # Odd sizes for the ranks whose size is not known while assembling, so that they are recognised further down.
 SIZES = {"batch": 13, "time": 11}
@@ -35,6 +37,27 @@ def _describe_array(array: Any) -> str:
     if np.shape(array)[:2] == (SIZES["time"], SIZES["batch"]):
         dims[1] = "B"
     return f"{array.dtype}[{', '.join(dims)}]"
+
+
+def batch_axis(array: Any) -> int | None:
+    """The axis along which the rows of an assembled array lie; None where it has none."""
+    shape = np.shape(array)
+    if shape[:2] == (SIZES["time"], SIZES["batch"]):
+        return 1
+    return 0 if shape[:1] in [(SIZES["batch"],), (SIZES["time"] * SIZES["batch"],)] else None
+
+
+def ranked_space(value: Any) -> Space | None:
+    """The space of an assembled value, with its ranks; None for what holds no arrays, such as parameters."""
+    if isinstance(value, Mapping):
+        return Dict({key: space for key, child in value.items() if (space := ranked_space(child))})
+    if isinstance(value, (tuple, list)):
+        return Tuple(*(ranked_space(child) or Dict() for child in value))
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return None
+    axis = batch_axis(value)
+    lead = 0 if axis is None else axis + 1
+    return space_of(np.zeros(np.shape(value)[lead:], value.dtype)).ranked(batch=lead > 0, time=lead > 1)
 
 
 def violation(pattern: str, value: Any) -> str | None:
