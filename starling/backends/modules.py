@@ -101,7 +101,7 @@ class Adapter(ABC):
             if isinstance(value, np.ndarray) and self.kind.backend != "numpy":
                 raise ConfigError(
                     f"the {self.kind.title} {type(self.module).__name__} was given a NumPy array; it runs on backend "
-                    f"{self.kind.backend!r}. Set backend: {self.kind.backend}."
+                    f"{self.kind.backend!r}. Call it through a graph that is built for it."
                 )
 
     def refuse_state(self, what: str) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform, overload
 
 __all__ = ["Component", "api", "apis", "children", "expectations", "replace_children"]
 
@@ -27,6 +27,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 @dataclass_transform(frozen_default=True)
 class Component:
     """Base of all components; a subclass is a frozen dataclass of its annotated fields."""
+
+    needs: ClassVar[str] = ""  # what its callers must keep or draw for it: memory, statistics, noise; "" for a layer
+    hands_on: ClassVar[bool] = False  # whether its parts are called with its own input, so that their needs are its
 
     if TYPE_CHECKING:  # a field typed Component may be called and has whatever APIs its value has
 

@@ -13,15 +13,16 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
 
 from starling.components import optimisers, schedules
-from starling.components.base import Component
+from starling.components.base import Component, children
 from starling.components.networks import (
     encoders,
     exploration,
@@ -34,7 +35,7 @@ from starling.components.networks import (
 from starling.components.spec_values import to_value
 from starling.core.errors import ConfigError, UnknownNameError
 
-__all__ = ["COMPONENTS", "from_spec", "to_spec"]
+__all__ = ["COMPONENTS", "as_layer", "from_spec", "to_spec"]
 
 COMPONENTS: dict[str, type[Component]] = {
     "linear": layers.Linear,
@@ -115,6 +116,48 @@ def from_spec(spec: Mapping[str, Any] | str | Path | Component, where: str = "sp
                 f"{where} ({spec['type']}): key {name!r} is missing; it needs {' and '.join(_required(fields))}."
             )
     return cls(**given)
+
+
+_REMEDIES = {  # by what a component needs
+    "memory": "it keeps a state from step to step, which nobody does for it here. Give it as `memory`",
+    "statistics": "nobody updates its statistics here. Use the setting normalise_observations",
+    "noise": "nobody draws its noise here. Use a layer without noise, such as linear",
+}
+
+
+def as_layer(spec: Mapping[str, Any] | str | Path | Component, where: str) -> Component:
+    """The component that ``spec`` describes, where it is called with its parameters and one input and nothing else.
+
+    Refuses one that would have no effect there, or could not be called.
+    """
+    component = from_spec(spec, where)
+    for path, part in _handed_on(component, where):
+        name = type(part).__name__
+        if part.needs:
+            remedy = _REMEDIES.get(part.needs, f"nobody gives it the {part.needs} that it needs here")
+            raise ConfigError(f"{path}: {name} arrived, which is no plain layer: {remedy}.")
+        if not _takes_one_input(part):
+            raise ConfigError(
+                f"{path}: {name} arrived; a layer is expected, which makes one array of its parameters and one input, "
+                "such as mlp, cnn or sequential."
+            )
+    return component
+
+
+def _handed_on(component: Component, path: str) -> Iterator[tuple[str, Component]]:
+    """The component, and those of its parts that are called with what it is called with."""
+    yield path, component
+    if component.hands_on:
+        for name, part in children(component):
+            yield from _handed_on(part, f"{path}.{name}")
+
+
+def _takes_one_input(component: Component) -> bool:
+    if not callable(component):
+        return False
+    arguments = list(inspect.signature(component).parameters.values())
+    needed = [a.name for a in arguments if a.default is a.empty and a.kind is a.POSITIONAL_OR_KEYWORD]
+    return len(needed) == 2 and needed[0] == "p"
 
 
 def _hints(cls: type[Component]) -> dict[str, Any]:

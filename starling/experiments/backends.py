@@ -9,6 +9,7 @@ from starling.algorithms.plans import Replay
 from starling.backends import available, get_backend
 from starling.components.graph.assembly import Assembly
 from starling.components.graph.shapes import SIZES
+from starling.components.networks.modules import required_backend
 from starling.core.machine import processors
 
 __all__ = ["Backends", "choose_backends", "limit_threads"]
@@ -30,10 +31,11 @@ def choose_backends(assembly: Assembly, learn: str, act: str) -> Backends:
     """Resolve ``auto`` by what was measured: see docs/architecture.md."""
     images = any(len(spec.shape) == 4 for spec in assembly.parameters.values())
     small = assembly.parameter_count <= SMALL and not images
+    needed = required_backend(assembly.root)
     if learn == "auto":
-        learn = "torch" if images and "torch" in available() else "jax"
+        learn = needed or ("torch" if images and "torch" in available() else "jax")
     if act == "auto":
-        act = "numpy" if small else learn
+        act = needed or ("numpy" if small else learn)
     size = f"{assembly.parameter_count:,} parameters{' with convolutions' if images else ''}"
     return Backends(learn, act, size)
 

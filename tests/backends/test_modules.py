@@ -8,9 +8,11 @@ from starling.backends.modules import adapter_of, kind_of
 from starling.components.base import Component, api
 from starling.components.graph.assembly import assemble
 from starling.components.graph.build import build
-from starling.components.networks.layers import Linear
-from starling.components.networks.modules import Module, as_component
+from starling.components.networks.layers import Linear, Sequential
+from starling.components.networks.modules import Module, as_component, required_backend
+from starling.components.networks.whole import torso_for
 from starling.components.optimisers import Adam
+from starling.components.specs import from_spec
 from starling.components.testing import ComponentTest
 from starling.core.errors import ConfigError, MissingExtraError, SpaceError
 from starling.core.spaces import Float
@@ -157,9 +159,29 @@ def test_another_backend_is_refused_before_anything_runs(kind, wrong):
     root = Regression(as_component(module), Linear(1))
     assembly = assemble(root, X | {"y": Float((1,)).ranked(batch=True)})
     with pytest.raises(
-        ConfigError, match=f"component 'torso' is the .* it runs on backend '{right}', and '{wrong}' was asked"
+        ConfigError,
+        match=f"component 'torso' is the .* it runs on backend '{right}', and this graph is for '{wrong}'. "
+        f"Both who learns and who acts run it: set backend and act_backend to {right}",
     ):
         build(assembly, get_backend(wrong))
+
+
+def test_a_component_says_which_backend_its_modules_need():
+    torch_net, linen_net = as_component(make("torch")[0]), as_component(make("linen")[0])
+    assert required_backend(Regression(torch_net, Linear(1))) == "torch"
+    assert required_backend(Regression(linen_net, Linear(1))) == "jax"
+    assert required_backend(Regression(Linear(2), Linear(1))) is None
+    with pytest.raises(ConfigError, match=r"'layers_0' is the PyTorch module TorchNet and 'layers_1' is the flax"):
+        required_backend(Sequential((torch_net, linen_net)))
+
+
+def test_a_module_takes_the_place_of_a_spec():
+    module = as_component(make("torch")[0])
+    assert from_spec(module) is module
+    made = from_spec({"type": "sequential", "layers": [module, {"type": "linear", "size": 3}]})
+    assert isinstance(made, Sequential)
+    assert made.layers[0] is module
+    assert torso_for(module, (64,), "tanh", "lecun") is module
 
 
 def test_numpy_arrays_are_refused_where_a_graph_was_not_built():

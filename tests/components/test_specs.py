@@ -1,13 +1,14 @@
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 import yaml
 
+from starling.backends import ops
 from starling.components import optimisers, schedules
-from starling.components.base import Component
+from starling.components.base import Component, api
 from starling.components.networks import (
     encoders,
     exploration,
@@ -18,10 +19,12 @@ from starling.components.networks import (
     recurrent,
 )
 from starling.components.networks.layers import MLP, Linear
+from starling.components.networks.whole import seeing, torso_for
 from starling.components.optimisers import Adam, Optimiser
 from starling.components.schedules import Constant, Schedule
-from starling.components.specs import COMPONENTS, from_spec, to_spec
+from starling.components.specs import COMPONENTS, as_layer, from_spec, to_spec
 from starling.core.errors import ConfigError, UnknownNameError
+from starling.core.spaces import Int
 
 
 class Net(Component):
@@ -193,6 +196,75 @@ def test_what_a_spec_cannot_hold_is_refused():
         to_spec(Local())
     with pytest.raises(ConfigError, match=r"Net.free is a function"):
         to_spec(Net(Linear(1), free=lambda x: x))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"type": "lstm", "size": 4}, r"torso: LSTM arrived, which is no plain layer: .* Give it as `memory`\."),
+        ({"type": "gru", "size": 4}, r"torso: GRU arrived, .* Give it as `memory`\."),
+        ({"type": "running_normaliser"}, r"updates its statistics here. Use the setting normalise_observations\."),
+        (
+            {"type": "noisy_linear", "size": 4},
+            r"nobody draws its noise here. Use a layer without noise",
+        ),
+        (
+            {"type": "sequential", "layers": [{"type": "mlp", "sizes": [4]}, {"type": "noisy_linear", "size": 4}]},
+            r"torso.layers_1: NoisyLinear arrived, which is no plain layer: nobody draws its noise",
+        ),
+        (
+            {"type": "dict_encoder", "encoders": {"camera": {"type": "lstm", "size": 4}}},
+            r"torso.encoders_camera: LSTM arrived",
+        ),
+        ({"type": "adam"}, "torso: Adam arrived; a layer is expected, .* such as mlp, cnn or sequential"),
+        ({"type": "epsilon_greedy"}, "torso: EpsilonGreedy arrived; a layer is expected"),
+        ({"type": "constant_schedule", "value": 1}, "torso: Constant arrived; a layer is expected"),
+        ({"type": "stack", "count": 4}, "torso: Stack arrived; a layer is expected"),
+        ({"type": f"{__name__}:Cautious"}, "torso: Cautious arrived, .* nobody gives it the advice that it needs here"),
+    ],
+)
+def test_a_component_that_would_have_no_effect_as_a_layer_is_refused(spec, message):
+    with pytest.raises(ConfigError, match=message):
+        as_layer(spec, "torso")
+    with pytest.raises(ConfigError, match=message):
+        torso_for(from_spec(spec), (4,), "relu", "lecun")
+
+
+class Cautious(Component):
+    """A need that this project does not know."""
+
+    needs: ClassVar[str] = "advice"
+
+
+class Remembering(Component):
+    """Gives its part what it needs itself."""
+
+    core: recurrent.GRU
+
+    @api
+    def __call__(self, p, x):
+        return self.core.step(p.core, x, ops(x).zeros_like(x[..., : self.core.size]))[0]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"type": "mlp", "sizes": [8]},
+        {"type": "layer_norm"},
+        {"type": "cnn", "layers": [[8, 3, 1]]},
+        {"type": "sequential", "layers": [{"type": "flatten"}, {"type": "linear", "size": 2}]},
+        {"type": f"{__name__}:Remembering", "core": {"type": "gru", "size": 2}},
+    ],
+)
+def test_layers_are_taken_as_they_are(spec):
+    layer = from_spec(spec)
+    assert as_layer(layer, "torso") is layer
+    assert type(as_layer(spec, "torso")) is type(layer)
+
+
+def test_a_network_for_images_must_be_a_layer_too():
+    with pytest.raises(ConfigError, match=r"image: LSTM arrived"):
+        seeing(Int((36, 36, 3), 0, 256, "uint8"), {"type": "lstm", "size": 4})
 
 
 MODULES = (encoders, exploration, heads, images, layers, optimisers, preprocessing, recurrent, schedules)

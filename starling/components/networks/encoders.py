@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -66,6 +66,8 @@ class DictEncoder(Component):
 
     encoders: Mapping[str, Component]
 
+    hands_on: ClassVar[bool] = True
+
     @api
     def __call__(self, p: Params, x: Any) -> Any:  # {key: [*, …]} -> [*, F]
         keys = [key for key in sorted(self.encoders) if key != ACTION_MASK]
@@ -76,6 +78,8 @@ class TupleEncoder(Component):
     """The features of every element side by side."""
 
     encoders: tuple[Component, ...]
+
+    hands_on: ClassVar[bool] = True
 
     @api
     def __call__(self, p: Params, x: Any) -> Any:  # ([*, …], …) -> [*, F]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from starling.backends import ops
 from starling.components.base import Component, api
@@ -139,6 +139,8 @@ class NoisyLinear(Component):
     size: int
     sigma: float = 0.5
 
+    needs: ClassVar[str] = "noise"
+
     @api(x="* I")
     def __call__(self, p: Params, x: Any, noise: Any = None) -> Any:  # [*, I] -> [*, size]
         return noisy_affine(p, x, self.size, self.sigma, noise)
@@ -170,6 +172,8 @@ class Sequential(Component):
     """Components in a row, each given the result of the one before: scopes ``layers_0``, ``layers_1``, …"""
 
     layers: tuple[Component, ...]
+
+    hands_on: ClassVar[bool] = True
 
     @api
     def __call__(self, p: Params, x: Any) -> Any:

@@ -1,7 +1,7 @@
 """A framework's own module as a component, on the backend of that framework.
 
     torso = as_component(torch.nn.Sequential(torch.nn.Linear(4, 64), torch.nn.Tanh()))
-    QNetwork(encoder, torso, head)                  # build it for the torch backend
+    QNetwork(encoder, torso, head)                  # build it for the torch backend, to learn and to act
 
 ``torch.nn.Module``, ``flax.linen.Module``, ``flax.nnx.Module`` and ``equinox.Module`` are taken. Parameters keep the
 module's own names, ``net.0.weight``, and start from the module's own values whatever the seed; those of a linen
@@ -10,6 +10,7 @@ module, which has none yet, are made with a fixed key.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from starling.backends.modules import Adapter, adapter_of, kind_of
@@ -18,7 +19,7 @@ from starling.core.errors import ConfigError
 from starling.core.params import Params
 from starling.core.trees import items
 
-__all__ = ["Module", "as_component", "check_modules"]
+__all__ = ["Module", "as_component", "check_modules", "required_backend"]
 
 
 class Module(Component):
@@ -62,13 +63,35 @@ def as_component(module: Any, vmap: int | None = None) -> Module:
     return Module(module, kind_of(module).vmap if vmap is None else vmap)
 
 
-def check_modules(root: Component, backend: str, path: str = "") -> None:
+def check_modules(root: Component, backend: str) -> None:
     """Refuse to build a graph for a backend that one of its modules cannot run on."""
-    if isinstance(root, Module) and root.backend != backend:
-        what = f"the {kind_of(root.module).title} {type(root.module).__name__}"
+    for path, module in _modules(root):
+        if module.backend != backend:
+            raise ConfigError(
+                f"component {path or '(root)'!r} is {_title(module)}; it runs on backend {module.backend!r}, and this "
+                f"graph is for {backend!r}. Both who learns and who acts run it: set backend and act_backend to "
+                f"{module.backend}."
+            )
+
+
+def required_backend(root: Component) -> str | None:
+    """The backend that the modules in ``root`` run on; None where there are none. Refuses modules that differ."""
+    found = {module.backend: (path, module) for path, module in _modules(root)}
+    if len(found) > 1:
+        (path, module), (other_path, other), *_ = found.values()
         raise ConfigError(
-            f"component {path or '(root)'!r} is {what}; it runs on backend {root.backend!r}, and {backend!r} was asked "
-            f"for. Set backend: {root.backend}."
+            f"component {path!r} is {_title(module)} and {other_path!r} is {_title(other)}; one graph runs on one "
+            "backend. Use modules of one framework."
         )
+    return next(iter(found), None)
+
+
+def _modules(root: Component, path: str = "") -> Iterator[tuple[str, Module]]:
+    if isinstance(root, Module):
+        yield path, root
     for name, child in children(root):
-        check_modules(child, backend, f"{path}.{name}" if path else name)
+        yield from _modules(child, f"{path}.{name}" if path else name)
+
+
+def _title(module: Module) -> str:
+    return f"the {kind_of(module.module).title} {type(module.module).__name__}"

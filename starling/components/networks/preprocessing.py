@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from starling.backends import ops
 from starling.components.base import Component, api
@@ -78,6 +78,8 @@ class RunningNormaliser(Component):
     clip: float = 10.0
     epsilon: float = 1e-8
     rank: int = 1  # dimensions of one observation
+
+    needs: ClassVar[str] = "statistics"
 
     @api
     def __call__(self, p: Params, x: Any) -> Any:  # [*, …] -> [*, …]

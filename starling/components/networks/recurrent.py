@@ -10,7 +10,7 @@ of a fresh start, in NumPy. The loop over time is a scan: compiled code holds on
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,8 @@ class GRU(Component):
     size: int
     init: str = "lecun"
     state_init: str = "orthogonal"
+
+    needs: ClassVar[str] = "memory"
 
     @api(x="B F", state="B {size}")
     def step(self, p: Params, x: Any, state: Any) -> tuple[Any, Any]:
@@ -73,6 +75,8 @@ class LSTM(Component):
     init: str = "lecun"
     state_init: str = "orthogonal"
     forget_bias: float = 1.0
+
+    needs: ClassVar[str] = "memory"
 
     @api(x="B F")
     def step(self, p: Params, x: Any, state: Tree) -> tuple[Any, Tree]:

@@ -8,7 +8,7 @@ from starling.backends import ops
 from starling.components.base import Component, api
 from starling.components.networks.encoders import encoder_for, split_mask
 from starling.components.networks.layers import MLP
-from starling.components.specs import from_spec
+from starling.components.specs import as_layer
 from starling.core.params import Params
 from starling.core.spaces import Space
 from starling.maths.distributions import Distribution
@@ -18,12 +18,12 @@ __all__ = ["CriticNetwork", "PolicyNetwork", "QNetwork", "ValueNetwork", "seeing
 
 def torso_for(spec: dict[str, Any] | Component, hidden: tuple[int, ...], activation: str, init: str) -> Component:
     """The torso of a component spec or, without one, a perceptron."""
-    return from_spec(spec) if spec else MLP(tuple(hidden), activation, init)
+    return as_layer(spec, "torso") if spec else MLP(tuple(hidden), activation, init)
 
 
 def seeing(obs: Space, image: dict[str, Any] | Component) -> Component:
     """The encoder of an observation; a component spec may take the place of its network for images."""
-    return encoder_for(obs, from_spec(image) if image else None)
+    return encoder_for(obs, as_layer(image, "image") if image else None)
 
 
 class QNetwork(Component):
