@@ -3,14 +3,14 @@
 from starling.data.adders.nstep import NStepAdder, TransitionAdder, transition_signature
 from starling.data.adders.sequences import EpisodeAdder, SequenceAdder, sequence_signature
 from starling.data.datasets.episodes import (
-    Episode,
     EpisodeWriter,
+    RecordedEpisode,
     episode_signature,
     read_episodes,
-    replay,
+    replay_episode,
 )
 from starling.data.datasets.files import Dataset, DatasetWriter
-from starling.data.frames.compressed import SqueezedFramePool
+from starling.data.frames.compressed import CompressedFramePool
 from starling.data.frames.pool import FramePool
 from starling.data.saving.checkpoints import Checkpointer
 from starling.data.server.clients import ask_server
@@ -35,9 +35,9 @@ from starling.data.tables.table import Table, queue, stack
 __all__ = [
     "Beta",
     "Checkpointer",
+    "CompressedFramePool",
     "Dataset",
     "DatasetWriter",
-    "Episode",
     "EpisodeAdder",
     "EpisodeWriter",
     "FramePool",
@@ -46,6 +46,7 @@ __all__ = [
     "NStepAdder",
     "Queue",
     "RateLimitTimeout",
+    "RecordedEpisode",
     "Sample",
     "Sampler",
     "SamplesPerInsert",
@@ -54,7 +55,6 @@ __all__ = [
     "ServerLostError",
     "ShardedSampler",
     "ShardedWriter",
-    "SqueezedFramePool",
     "Store",
     "Table",
     "TableClosedError",
@@ -66,7 +66,7 @@ __all__ = [
     "prioritized",
     "queue",
     "read_episodes",
-    "replay",
+    "replay_episode",
     "sequence_signature",
     "stack",
     "transition_signature",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from starling.core.errors import DataError, MissingExtraError
-from starling.data import Dataset, Episode, EpisodeWriter, read_episodes
+from starling.data import Dataset, RecordedEpisode, EpisodeWriter, read_episodes
 from starling.envs.observations import Codec, observation_codec
 from starling.envs.spaces import from_gymnasium, to_gymnasium
 
@@ -29,7 +29,7 @@ def import_minari(dataset: Any, directory: str | Path) -> int:
     with EpisodeWriter(directory, *map(from_gymnasium, spaces)) as writer:
         for data in found.iterate_episodes():
             writer.write(
-                Episode(
+                RecordedEpisode(
                     _carried(obs, data.observations, f"{dataset}, episode {data.id}: the observations"),
                     _carried(action, data.actions, f"{dataset}, episode {data.id}: the actions"),
                     np.asarray(data.rewards, np.float64),

@@ -64,7 +64,7 @@ def buffer(table: Table, limiter: Limiter, rows: int, largest: int, ahead: int, 
     results = cycle([table.buffers(rows) for _ in range(ahead + 2)])
     tally, inserted, save_at = Tally(), 0, checkpoint_every
     while True:
-        counts = table.gate.counts
+        counts = table.admission.counts
         full = limiter.holds_insert(largest, counts, table.capacity)
         early = limiter.holds_sample(rows, counts)
         edges = (*(() if full else ("experience",)), *(() if early else ("requests",)), "priorities")

@@ -18,15 +18,13 @@ from starling.data import (
     NStepAdder,
     Store,
     Table,
-    frame_kernels,
-    pages,
     prioritized,
-    sumtree,
-    table_kernels,
     transition_signature,
 )
+from starling.data.frames import kernels as frame_kernels
 from starling.data.saving.sources import sources_of
-from starling.data.saving.warm_up import rehearse
+from starling.data.saving.warm_up import warm_up
+from starling.data.tables import copy_on_write, draw_kernels, sumtree
 from starling.data.tables.copy_on_write import FrozenArrays, touch, touch_range
 from starling.data.tables.snapshots import Snapshot
 
@@ -255,10 +253,10 @@ def test_items_removed_while_a_checkpoint_is_written_are_still_in_it():
     table = Table(POINT, 100, sampler=prioritized(1.0))
     keys = table.insert(points(*range(100)), np.full(100, 2.0))
     frozen = table.prepare()
-    with table.gate.lock:
+    with table.admission.lock:
         table.freeze(frozen)
     table.remove(keys[40:60])
-    with table.gate.lock:
+    with table.admission.lock:
         rows = frozen.rows.copy(0, 100)
         weights = frozen.arrays.copy("weights", 0, 100)
         table.thaw()
@@ -312,8 +310,10 @@ def test_a_save_that_fails_leaves_nothing_frozen(tmp_path):
 def test_nothing_is_compiled_while_a_table_is_frozen(tmp_path, kind):
     store = Store(POINT, 60) if kind == "stored" else None
     table = filled(remover="uniform", store=store, directory=tmp_path if kind == "in files" else None)
-    rehearse([table])
-    loops = [value for module in (table_kernels, pages, sumtree, frame_kernels) for value in vars(module).values()]
+    warm_up([table])
+    loops = [
+        value for module in (draw_kernels, copy_on_write, sumtree, frame_kernels) for value in vars(module).values()
+    ]
     compiled = {id(loop): len(loop.signatures) for loop in loops if isinstance(loop, Dispatcher)}
     sources = sources_of({"t": table})
     frozen = [source.prepare() for source in sources]

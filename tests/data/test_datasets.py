@@ -6,13 +6,13 @@ from starling.core.spaces import Bool, Dict, Float, Int, Tuple
 from starling.data import (
     Dataset,
     DatasetWriter,
-    Episode,
     EpisodeWriter,
     FramePool,
     NStepAdder,
+    RecordedEpisode,
     Table,
     read_episodes,
-    replay,
+    replay_episode,
     transition_signature,
 )
 from starling.data.datasets import files as module
@@ -48,14 +48,14 @@ def test_without_the_extra_the_error_names_it(tmp_path, monkeypatch):
 def test_an_episode_is_replayed_into_an_adder():
     obs = np.arange(5, dtype=np.float32)
     no = np.zeros(4, bool)
-    episode = Episode(obs, np.zeros(4, np.int32), np.ones(4), no, no)
+    episode = RecordedEpisode(obs, np.zeros(4, np.int32), np.ones(4), no, no)
     table = Table(transition_signature(Float(()), Int(())), 10)
-    assert replay(episode, NStepAdder(table, 1, 2, 0.5)) == 4
+    assert replay_episode(episode, NStepAdder(table, 1, 2, 0.5)) == 4
     columns = table.state()["columns"]
     assert columns["next_obs"].tolist() == [2, 3, 4, 4]
     assert columns["discount"].tolist() == [0.25, 0.25, 0.25, 0.5]  # it was cut off, not terminated
     with pytest.raises(ConfigError, match="2 environments"):
-        replay(episode, NStepAdder(table, 2))
+        replay_episode(episode, NStepAdder(table, 2))
 
 
 class TestWithArrow:
@@ -132,7 +132,7 @@ class TestWithArrow:
         for steps in (3, 1, 5):
             end = np.arange(steps) == steps - 1
             made.append(
-                Episode(
+                RecordedEpisode(
                     rng.standard_normal((steps + 1, 2)).astype(np.float32),
                     rng.integers(0, 3, steps),
                     rng.standard_normal(steps),
@@ -155,7 +155,7 @@ class TestWithArrow:
                 writer.write(episode)
             with pytest.raises(DataError, match="one more than steps"):
                 writer.write(
-                    Episode(
+                    RecordedEpisode(
                         made[0].obs[1:], *[getattr(made[0], n) for n in ("action", "reward")], *[made[0].terminated] * 2
                     )
                 )

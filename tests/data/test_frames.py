@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 from starling.core.errors import ConfigError, DataError, UnknownNameError
 from starling.core.spaces import Dict, Int
 from starling.data import (
+    CompressedFramePool,
     FramePool,
     NStepAdder,
     SequenceAdder,
-    SqueezedFramePool,
     Table,
     sequence_signature,
     transition_signature,
 )
-from starling.data.frames.compressed import squeeze, unsqueeze
+from starling.data.frames.compressed import compress, decompress
 from starling.data.tables.kernels import address
 from starling.data.tables.memory import available_memory
 from tests.data import filled
 
-KINDS = [FramePool, SqueezedFramePool]
+KINDS = [FramePool, CompressedFramePool]
 
 
 def images(shape):
@@ -76,7 +76,7 @@ class Stacks:
 
 
 def make_pool(kind, space, frames, axis):
-    return kind(space, frames, axis, nbytes=256 * frames) if kind is SqueezedFramePool else kind(space, frames, axis)
+    return kind(space, frames, axis, nbytes=256 * frames) if kind is CompressedFramePool else kind(space, frames, axis)
 
 
 def tables_for(signature_of, axis, capacity, frames, leaves, kind=FramePool, depth=3, **options):
@@ -230,16 +230,16 @@ def test_a_restored_table_and_adder_continue_exactly(kind):
 def test_squeezed_bytes_come_back_and_never_grow(runs):
     plain = np.concatenate([np.full(n, value, np.uint8) for value, n in runs] + [np.zeros(8, np.uint8)])
     packed, again = np.full(plain.size + 8, 170, np.uint8), np.empty_like(plain)
-    length = squeeze(address(plain), plain.size, address(packed))
+    length = compress(address(plain), plain.size, address(packed))
     assert length <= plain.size
     assert (packed[plain.size :] == 170).all()  # nothing was written behind the end
-    unsqueeze(address(packed), length, plain.size, address(again))
+    decompress(address(packed), length, plain.size, address(again))
     np.testing.assert_array_equal(again, plain)
 
 
 def test_screens_with_long_runs_take_a_fraction_of_their_bytes():
     obs = images((84, 84, 4))
-    pool = SqueezedFramePool(obs, 100, -1, nbytes=200_000)
+    pool = CompressedFramePool(obs, 100, -1, nbytes=200_000)
     table = Table(Dict(obs=obs), 20, sampler="fifo", max_times_sampled=1, shared={"obs": pool})
     screens = np.full((20, 84, 84, 4), 87, np.uint8)
     for i in range(20):
@@ -249,7 +249,7 @@ def test_screens_with_long_runs_take_a_fraction_of_their_bytes():
     assert pool.bytes_in_use < 0.1 * pool.in_use * 84 * 84
     np.testing.assert_array_equal(table.sample(20).data["obs"], screens)
     with pytest.raises(ConfigError, match="two stacks"):
-        SqueezedFramePool(obs, 100, -1, nbytes=1000)
+        CompressedFramePool(obs, 100, -1, nbytes=1000)
 
 
 def test_a_million_steps_of_atari_fit_into_seven_and_a_half_gigabytes():

@@ -5,13 +5,13 @@ import pytest
 
 from starling.core.errors import ConfigError
 from starling.data import MinSize, Queue, RateLimitTimeout, SamplesPerInsert, Table
-from starling.data.tables.limiters import Counts
+from starling.data.tables.limiters import TableCounts
 
 from .helpers import POINT, points
 
 
 def counts(inserts, samples, size=None):
-    c = Counts()
+    c = TableCounts()
     c.inserts, c.samples, c.size = inserts, samples, inserts if size is None else size
     return c
 

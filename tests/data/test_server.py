@@ -375,7 +375,7 @@ def test_a_server_saves_from_time_to_time_and_reports_failures(tmp_path):
     writer.flush(5)
     wait_for(lambda: any(directory.glob("manifest-*")))
     assert ask_server(address, "stats")["(server)"]["checkpoint_error"] == ""
-    server._ledger._saver.directory = tmp_path / "s.sock" / "no directory"
+    server._log._saver.directory = tmp_path / "s.sock" / "no directory"
     wait_for(lambda: "s.sock" in ask_server(address, "stats")["(server)"]["checkpoint_error"])
     writer.close()
     server.stop()
@@ -459,9 +459,9 @@ def keep_the_ratio(here, ratio, margin, batch, count):
         ahead = (table.inserts - 1) * ratio - table.samples  # counting starts at the first item
         worst[:] = min(worst[0], ahead), max(worst[1], ahead)
 
-    inserted, drawn = table.gate.inserted, table.gate.drawn  # called with the lock held, when all is counted
-    table.gate.inserted = lambda: (look(), inserted())
-    table.gate.drawn = lambda: (look(), drawn())
+    inserted, drawn = table.admission.inserted, table.admission.drawn  # called with the lock held, when all is counted
+    table.admission.inserted = lambda: (look(), inserted())
+    table.admission.drawn = lambda: (look(), drawn())
     address, stop = here(table), SPAWN.Event()
     with contextlib.ExitStack() as running:
         writers = [running.enter_context(process(write_many, address, actor, count)) for actor in (1, 2)]

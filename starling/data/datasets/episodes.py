@@ -18,11 +18,11 @@ from starling.core.spaces import Bool, Dict, Float, Int, Space
 from starling.core.trees import leaves, map_leaves
 from starling.data.datasets.files import Dataset, DatasetWriter
 
-__all__ = ["Episode", "EpisodeWriter", "episode_signature", "read_episodes", "replay"]
+__all__ = ["EpisodeWriter", "RecordedEpisode", "episode_signature", "read_episodes", "replay_episode"]
 
 
 @dataclass(frozen=True)
-class Episode:
+class RecordedEpisode:
     """One episode of T steps: ``obs`` has T + 1 rows, the others T. How it ended is in its last step."""
 
     obs: Any
@@ -56,7 +56,7 @@ class EpisodeWriter:
         self._extras = sorted(extras)
         self.written = 0
 
-    def write(self, episode: Episode) -> None:
+    def write(self, episode: RecordedEpisode) -> None:
         steps = len(episode)
         if steps < 1 or any(np.shape(leaf)[0] != steps + 1 for leaf in leaves(episode.obs)):
             shapes = [np.shape(leaf) for leaf in leaves(episode.obs)]
@@ -85,7 +85,7 @@ class EpisodeWriter:
             self.close()
 
 
-def read_episodes(directory: str | Path) -> Iterator[Episode]:
+def read_episodes(directory: str | Path) -> Iterator[RecordedEpisode]:
     """The episodes of a dataset, in order."""
     dataset = Dataset(directory)
     needed = set(episode_signature(Float(()), Float(())).spaces)
@@ -100,14 +100,14 @@ def read_episodes(directory: str | Path) -> Iterator[Episode]:
             part = map_leaves(lambda leaf, s=start, e=end: leaf[s : e + 1], rows)
             steps = {name: map_leaves(lambda leaf: leaf[:-1], part[name]) for name in part}
             ended = (steps["reward"], steps["terminated"], steps["truncated"])
-            yield Episode(part["obs"], steps["action"], *ended, {name: steps[name] for name in extras})
+            yield RecordedEpisode(part["obs"], steps["action"], *ended, {name: steps[name] for name in extras})
             start = end + 1
         left = map_leaves(lambda leaf, s=start: leaf[s:], rows)
     if left is not None and left["last"].shape[0]:
         raise DataError(f"{directory} ends in the middle of an episode; it is cut short.")
 
 
-def replay(episode: Episode, adder: Adder) -> int:
+def replay_episode(episode: RecordedEpisode, adder: Adder) -> int:
     """Feed an episode through an adder of one environment; returns how many items it made.
 
     An episode that neither terminated nor was truncated counts as truncated: it ends here.

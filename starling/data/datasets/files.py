@@ -91,7 +91,7 @@ class DatasetWriter:
 
     def write_table(self, table: Table, rows: int = 10_000) -> None:
         """Append all items of a table, the oldest first where it removes the oldest first."""
-        with table.gate.lock:
+        with table.admission.lock:
             keys = table.index.keys
             slots = np.flatnonzero(keys >= 0)
             slots = slots[np.argsort(keys[slots], kind="stable")]

@@ -53,7 +53,7 @@ class AnyFramePool(ABC):
         self.lock = threading.Lock()
         self.extent = 0  # rows ever written: those beyond hold nothing
         self.snapshot: Snapshot | None = None
-        self.keep: dict[str, Any] = defaultdict(lambda: None)  # what is put aside of each array while all is frozen
+        self.keep: dict[str, Any] = defaultdict(lambda: None)  # copies on write of each array, while frozen
         self._owners: list[Evicts] = []
 
     @staticmethod

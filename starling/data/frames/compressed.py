@@ -1,7 +1,7 @@
-"""A pool of squeezed frames: runs of equal bytes are stored once, without loss.
+"""A pool of compressed frames: runs of equal bytes are stored once, without loss.
 
 Screens of games consist of long runs: they take a quarter of their bytes or less, and cost a few microseconds more to
-draw. A squeezed frame is a chain of blocks, because its size is known only when it arrives. What would grow is stored
+draw. A compressed frame is a chain of blocks, because its size is known only when it arrives. What would grow is stored
 as it is.
 """
 
@@ -20,7 +20,7 @@ from starling.data.tables.copy_on_write import touch
 from starling.data.tables.kernels import address, copy_bytes, fill_bytes, fill_zero, load_1, same_bytes, store_1
 from starling.data.tables.memory import refuse_if_too_large
 
-__all__ = ["SqueezedFramePool", "squeeze", "unsqueeze"]
+__all__ = ["CompressedFramePool", "compress", "decompress"]
 
 BLOCK = 256
 KEPT = ("references", "free", "hashes", "generation", "following", "free_blocks", "firsts", "lengths")
@@ -28,8 +28,8 @@ SHORTEST_RUN, LONGEST_RUN, LONGEST_COPY = 3, 130, 128
 
 
 @njit(cache=True, nogil=True)
-def squeeze(source, width, target):  # type: ignore[no-untyped-def]
-    """Write the bytes at ``source`` squeezed to ``target``; returns their number, or ``width`` where they were copied.
+def compress(source, width, target):  # type: ignore[no-untyped-def]
+    """Compress the bytes at ``source`` to ``target``; returns their number, or ``width`` where they were copied.
 
     A byte c below 128 is followed by c + 1 bytes as they are; from 128 on, by one byte to be repeated c − 125 times.
     """
@@ -68,8 +68,8 @@ def squeeze(source, width, target):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def unsqueeze(source, length, width, target):  # type: ignore[no-untyped-def]
-    """The reverse of ``squeeze``."""
+def decompress(source, length, width, target):  # type: ignore[no-untyped-def]
+    """The reverse of ``compress``."""
     if length == width:
         copy_bytes(target, source, width)
         return
@@ -100,7 +100,7 @@ def _read_chain(blocks, following, first, length, target):  # type: ignore[no-un
 def _unpack(frame, width, blocks, following, firsts, lengths, packed, target):  # type: ignore[no-untyped-def]
     """Write a frame's bytes to ``target``; ``packed`` is scratch."""
     _read_chain(blocks, following, firsts[frame], lengths[frame], packed)
-    unsqueeze(packed, lengths[frame], width, target)
+    decompress(packed, lengths[frame], width, target)
 
 
 @njit(cache=True, nogil=True)
@@ -126,7 +126,7 @@ def _store(  # type: ignore[no-untyped-def]
             touch(free, COUNT, k_free)
             free[COUNT] -= 1
             found = np.int64(free[1 + free[COUNT]])
-            length = squeeze(start, width, packed)
+            length = compress(start, width, packed)
             touch(lengths, found, k_lengths)
             lengths[found] = length
             touch(firsts, found, k_firsts)
@@ -188,8 +188,8 @@ def _gather(width, blocks, following, firsts, lengths, packed, column, slots, ta
                 fill_zero(place, width)
 
 
-class SqueezedFramePool(AnyFramePool):
-    """Room for ``frames`` frames as long as their squeezed bytes fit into ``nbytes``.
+class CompressedFramePool(AnyFramePool):
+    """Room for ``frames`` frames as long as their compressed bytes fit into ``nbytes``.
 
     When either is full, the tables that share the pool remove items by their own removers.
     """
@@ -200,8 +200,8 @@ class SqueezedFramePool(AnyFramePool):
         count = int(nbytes) // BLOCK
         if count < 2 * self._most * self.depth:
             least = 2 * self._most * self.depth * BLOCK
-            raise ConfigError(f"nbytes={nbytes}; two stacks that cannot be squeezed must fit: at least {least}.")
-        refuse_if_too_large(f"a pool of {frames:,} squeezed frames", {"blocks": count * BLOCK}, "Lower nbytes.")
+            raise ConfigError(f"nbytes={nbytes}; two stacks that cannot be compressed must fit: at least {least}.")
+        refuse_if_too_large(f"a pool of {frames:,} compressed frames", {"blocks": count * BLOCK}, "Lower nbytes.")
         self.blocks = np.zeros((count, BLOCK), np.uint8)
         self.following = np.full(count, -1, np.int32)
         self.free_blocks = np.concatenate([[count], np.arange(count - 1, -1, -1)]).astype(np.int32)

@@ -46,7 +46,9 @@ class FramePool(AnyFramePool):
         shape = (self.frames, self.elements)
         if directory is None:
             size = {"frames": self.frames * self.width}
-            refuse_if_too_large(f"a pool of {frames:,} frames", size, "Lower frames, squeeze them, or use directory=….")
+            refuse_if_too_large(
+                f"a pool of {frames:,} frames", size, "Lower frames, compress them, or use directory=…."
+            )
             self.data = np.zeros(shape, space.numpy_dtype)
         else:
             self.data = map_file(directory / "frames.bin", shape, space.numpy_dtype)

@@ -9,7 +9,7 @@ fsynced, and only then named by a manifest that is renamed into place. A block t
 checkpointer's last save or load is named again, not written again. The two newest checkpoints are kept; loading takes
 the newest that is whole.
 
-Nothing is copied at the moment that a checkpoint shows: rows and pages that are overwritten later are put aside first.
+Nothing is copied at the moment that a checkpoint shows: rows and arrays are frozen, and copied on write.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from starling.core.trees import items, nest
 from starling.data.saving.files import read_tensors, write_tensors
 from starling.data.saving.manifests import Manifests, entries_of
 from starling.data.saving.sources import LARGEST_PIECE, Source, batches, sources_of
-from starling.data.saving.warm_up import rehearse
+from starling.data.saving.warm_up import warm_up
 from starling.data.tables.copy_on_write import FrozenArrays
 from starling.data.tables.snapshots import Frozen
 from starling.data.tables.table import Table
@@ -42,8 +42,8 @@ BREATH = 0.0005  # seconds between two holds of a lock: it goes to whoever asks 
 class Checkpointer:
     """Saves tables, and the pools that they share, to a directory, and loads them again.
 
-    ``block_bytes`` is how much is copied while inserts wait. ``compress`` squeezes the blocks without loss, which pays
-    for images. ``also`` returns a further tree of arrays and numbers, taken at the same moment (the adders' states,
+    ``block_bytes`` is how much is copied while inserts wait. ``compress`` compresses the blocks, which pays for
+    images. ``also`` returns a further tree of arrays and numbers, taken at the same moment (the adders' states,
     say); ``load`` returns it. ``guard`` is a lock to be held at that moment, taken before the tables' own.
     """
 
@@ -71,7 +71,7 @@ class Checkpointer:
     def save(self) -> Path:
         """Write a checkpoint and return its manifest; the previous one stays until this one is complete."""
         with self._saving:
-            rehearse(self._tables)
+            warm_up(self._tables)
             self.directory.mkdir(parents=True, exist_ok=True)
             number = max(self._manifests.numbers(), default=0) + 1
             frozen = [source.prepare() for source in self._sources]

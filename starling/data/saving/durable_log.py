@@ -1,4 +1,4 @@
-"""What a server has accepted: tables, how many items of each writer, and both again after a death.
+"""The durable log of a table server: what it has accepted survives a crash.
 
 With a directory there is a checkpoint from time to time, and a journal of what happened since. The number of accepted
 items belongs to the checkpoint, so that a writer which sends again after a break neither loses nor doubles an item.
@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from starling.data.saving.journal import DRAW, INSERT, UPDATE, Journal, Record, 
 from starling.data.tables.sample import Sample
 from starling.data.tables.table import Table
 
-__all__ = ["Ledger", "writer_name"]
+__all__ = ["DurableLog", "writer_name"]
 
 MOMENT = 0.002  # seconds that a note may wait
 MOST_WAITING = 65_536  # bytes of notes that may wait
@@ -34,7 +35,7 @@ def writer_name(actor: int, tables: Sequence[str]) -> str:
     return f"{actor}/{','.join(tables)}"
 
 
-class Ledger:
+class DurableLog:
     """Accepts items of numbered writers into tables, and remembers what is drawn and updated.
 
     ``durable`` has the disk confirm items before they count as safe.
@@ -52,7 +53,7 @@ class Ledger:
         self._deadline = float("inf")  # when the notes that wait must be written
         self._promised = False  # among them are items of which a writer will be told that they are safe
         if directory is not None:
-            saver = Checkpointer(directory, tables, also=self._book, compress=compress, guard=self._lock)
+            saver = Checkpointer(directory, tables, also=self._position, compress=compress, guard=self._lock)
             self._recover(directory, saver)
             self._journal, self._saver = Journal(directory), saver
         elif durable:
@@ -62,7 +63,7 @@ class Ledger:
         """How many items of a writer are in: the number of the next one."""
         return self._accepted.get(writer, 0)
 
-    def commit(
+    def insert(
         self,
         tables: Sequence[Table],
         writer: str,
@@ -71,7 +72,7 @@ class Ledger:
         leaves: list[np.ndarray],
         priorities: np.ndarray,
     ) -> None:
-        """Insert ``n`` items, the first with the number ``sequence``; they are safe after ``settle``."""
+        """Insert ``n`` items, the first with the number ``sequence``; they are safe after ``flush``."""
         with self._lock:
             if self._journal is not None:
                 self._journal.append(INSERT, writer, sequence, n, [*leaves, priorities])
@@ -95,7 +96,7 @@ class Ledger:
                 self._journal.append(UPDATE, self._names[id(table)], 0, keys.size, [keys, priorities])
                 self._deadline = min(self._deadline, time.monotonic() + MOMENT)
 
-    def settle(self, idle: bool = False) -> bool:
+    def flush(self, idle: bool = False) -> bool:
         """Make safe what was done; False where notes still wait, which they do not if the server is ``idle``."""
         if self._journal is None or self._deadline == float("inf"):
             return True
@@ -131,26 +132,26 @@ class Ledger:
         self._accepted[writer] = sequence + n
 
     def checkpoint(self) -> None:
-        """Save everything, while commits go on."""
+        """Save everything, while inserts go on."""
         if self._saver is None or self._journal is None:
             raise ConfigError("the server has no directory; a checkpoint needs one.")
         self._saver.save()
         # The journals since the checkpoint before the newest stay: that one loads if the newest is damaged.
-        books = [json.loads(bytes(tree["book"]).decode()) for tree in self._saver.saved_trees()]
-        self._journal.drop_before(min((int(book["journal"]) for book in books), default=0))
+        positions = [_decode(tree) for tree in self._saver.saved_trees()]
+        self._journal.drop_before(min((int(position["journal"]) for position in positions), default=0))
 
-    def _book(self) -> dict[str, np.ndarray]:
-        """What belongs to a checkpoint besides the tables; taken with all locks held."""
+    def _position(self) -> dict[str, np.ndarray]:
+        """Where the log stands: how much of each writer is in, and the journal that follows; all locks are held."""
         assert self._journal is not None
-        book = {"accepted": self._accepted, "journal": self._journal.rotate(keep_open=self._durable)}
-        return {"book": np.frombuffer(json.dumps(book).encode(), np.uint8)}
+        position = {"accepted": self._accepted, "journal": self._journal.rotate(keep_open=self._durable)}
+        return {"position": np.frombuffer(json.dumps(position).encode(), np.uint8)}
 
     def _recover(self, directory: Path, saver: Checkpointer) -> None:
         """Load the newest checkpoint and do again what happened after it."""
         first = 0
         if saver.exists:
-            book = json.loads(bytes(saver.load()["book"]).decode())
-            self._accepted, first = dict(book["accepted"]), int(book["journal"])
+            position = _decode(saver.load())
+            self._accepted, first = dict(position["accepted"]), int(position["journal"])
         for record in read_journals(directory, first):
             if record.kind == INSERT:
                 self._insert_again(record)
@@ -188,3 +189,9 @@ class Ledger:
     def close(self) -> None:
         if self._journal is not None:
             self._journal.close()
+
+
+def _decode(saved: Any) -> dict[str, Any]:
+    """The position of the log that a checkpoint holds."""
+    position: dict[str, Any] = json.loads(bytes(saved["position"]).decode())
+    return position

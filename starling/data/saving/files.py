@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside, fsynced, renamed; tensors with a checksum, squeezed on request."""
+"""Files that are whole or not there: written beside, fsynced, renamed; tensors with a checksum and compression."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def write_tensors(path: Path, tensors: dict[str, np.ndarray], compress: bool) ->
     """
     entry: dict[str, Any] = {"file": path.name}
     if compress:
-        entry["squeezed"] = {name: [array.dtype.str, list(array.shape)] for name, array in tensors.items()}
+        entry["compressed"] = {name: [array.dtype.str, list(array.shape)] for name, array in tensors.items()}
         tensors = {name: np.frombuffer(zlib.compress(array.tobytes(), 1), np.uint8) for name, array in tensors.items()}
     parts = _as_safetensors(tensors)
     checksum, size = 0, 0
@@ -129,10 +129,10 @@ def read_tensors(directory: Path, entry: dict[str, Any]) -> dict[str, np.ndarray
         tensors: dict[str, np.ndarray] = load(content)
     except SafetensorError as error:
         raise CheckpointError(f"{path} is not a safetensors file: {error}.") from error
-    if "squeezed" in entry:
+    if "compressed" in entry:
         tensors = {
             name: np.frombuffer(zlib.decompress(tensors[name].tobytes()), np.dtype(dtype)).reshape(shape)
-            for name, (dtype, shape) in entry["squeezed"].items()
+            for name, (dtype, shape) in entry["compressed"].items()
         }
     for name in entry["scalars"]:  # ascontiguousarray gave numbers a dimension
         tensors[name] = tensors[name].reshape(())

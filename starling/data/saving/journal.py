@@ -1,8 +1,8 @@
-"""A journal of what happened to a server's tables: what came after the last checkpoint survives the server's death.
+"""A journal of what happened to a server's tables: what came after the last checkpoint survives the server's crash.
 
 A record is a header (lengths and a checksum), a name, and the bytes of some arrays. Inserts carry the writer's name and
 the number of its first item; draws and priority updates carry the table's name. Done again in this order from the last
-checkpoint on, they lead to the same table. A record cut short by a death was never acknowledged; reading stops there.
+checkpoint on, they lead to the same table. A record cut short by a crash was never acknowledged; reading stops there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _files(directory: Path) -> list[tuple[int, Path]]:
 class Journal:
     """Appends to the newest file of a directory; ``rotate`` starts another.
 
-    Records wait in memory until ``flush`` hands them to the system: then they survive the death of the process.
+    Records wait in memory until ``flush`` hands them to the system: then they survive a crash of the process.
     After ``sync`` they survive that of the machine.
     """
 

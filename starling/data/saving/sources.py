@@ -56,7 +56,7 @@ def _table_source(name: str, table: Table) -> Source:
         "max_times_sampled": table.index.max_times,
     }
     return Source(
-        name, contents.paths, contents.arrays, table.gate.lock,
+        name, contents.paths, contents.arrays, table.admission.lock,
         table.prepare, table.freeze, table.thaw, table.restore_frozen, describe, "keys", stamps,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Have the loops that put pages aside compiled before anybody waits for them.
+"""Compile the copy-on-write loops before anybody waits for them.
 
 A compiled loop gets its machine code at the first call with new types; on a machine's first checkpoint that takes
 seconds, and it would happen with a table's lock held. So each kind of table and pool is first frozen, changed and read
@@ -16,24 +16,24 @@ import numpy as np
 
 from starling.core.spaces import Dict, Int
 from starling.data.frames.base import AnyFramePool
-from starling.data.frames.compressed import SqueezedFramePool
+from starling.data.frames.compressed import CompressedFramePool
 from starling.data.frames.pool import FramePool
 from starling.data.tables.selectors import prioritized
 from starling.data.tables.snapshots import Frozen
 from starling.data.tables.table import Table
 
-__all__ = ["rehearse"]
+__all__ = ["warm_up"]
 
 ITEM = Dict(n=Int((), dtype="int64"))
 FRAME = Int((8,), 0, 256, "uint8")
 
 
-def rehearse(tables: Iterable[Table]) -> None:
+def warm_up(tables: Iterable[Table]) -> None:
     """Freeze and change small tables and pools of the kinds that these are; each kind once in a process."""
     for table in tables:
-        _rehearse_table(bool(table.index.keys.flags.c_contiguous))
+        _warm_up_table(bool(table.index.keys.flags.c_contiguous))
         for pool in table.contents.pools().values():
-            _rehearse_pool(type(pool))
+            _warm_up_pool(type(pool))
 
 
 def _read(frozen: Frozen) -> None:
@@ -42,7 +42,7 @@ def _read(frozen: Frozen) -> None:
 
 
 @functools.cache
-def _rehearse_table(in_files: bool) -> None:
+def _warm_up_table(in_files: bool) -> None:
     """Keys and priorities lie among the items, or by themselves where the items lie in files."""
     with tempfile.TemporaryDirectory() as directory:
         for remover in ("fifo", "uniform"):  # in the circle of slots, and not
@@ -61,8 +61,8 @@ def _rehearse_table(in_files: bool) -> None:
 
 
 @functools.cache
-def _rehearse_pool(kind: type[AnyFramePool]) -> None:
-    pool = SqueezedFramePool(FRAME, 4, nbytes=4096) if kind is SqueezedFramePool else FramePool(FRAME, 4)
+def _warm_up_pool(kind: type[AnyFramePool]) -> None:
+    pool = CompressedFramePool(FRAME, 4, nbytes=4096) if kind is CompressedFramePool else FramePool(FRAME, 4)
     table = Table(Dict(frame=FRAME), 2, shared={"frame": pool})
     frozen = pool.prepare()
     pool.freeze(frozen)

@@ -37,9 +37,9 @@ def ask_server(address: str | Path, request: str, timeout: float = 60.0) -> dict
 class Client:
     """A connection with its segment, made anew when the server is lost."""
 
-    def __init__(self, address: str | Path, greeting: dict[str, Any], fields: list[Field], patience: float) -> None:
+    def __init__(self, address: str | Path, request: dict[str, Any], fields: list[Field], patience: float) -> None:
         self.address, self.patience = Path(address), patience
-        self._greeting, self._fields = greeting, fields
+        self._request, self._fields = request, fields
         self._connection: socket.socket | None = None
         self._closed = False
         self.reconnects = -1
@@ -66,7 +66,7 @@ class Client:
     def _try_connect(self) -> tuple[Segment | None, dict[str, Any]]:
         connection = connect(self.address, max(0.1, self.patience))
         try:
-            send(connection, self._greeting)
+            send(connection, self._request)
             answer, descriptors = receive(connection, 1)
         except OSError:
             connection.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 from starling.core.errors import ConfigError, DataError
 from starling.core.segments import Segment
-from starling.data.saving.durable_log import Ledger
+from starling.data.saving.durable_log import DurableLog
 from starling.data.server.protocol import (
     CONSUMER_WAITS,
     HEAD,
@@ -37,15 +37,15 @@ LARGEST_TAKE = 1024  # items taken from one writer before the next has its turn
 class WriterEnd:
     """Takes a writer's items, in order, as the limiters of its tables allow.
 
-    ``serve`` has the ledger insert them; ``acknowledge``, when the ledger has settled, moves the tail, which tells the
+    ``serve`` has the log insert them; ``acknowledge``, when the log is flushed, moves the tail, which tells the
     writer that they are safe.
     """
 
     def __init__(
-        self, connection: socket.socket, segment: Segment, tables: Sequence[Table], writer: str, ledger: Ledger
+        self, connection: socket.socket, segment: Segment, tables: Sequence[Table], writer: str, log: DurableLog
     ) -> None:
         self.connection, self.segment, self.tables, self.writer = connection, segment, tables, writer
-        self._ledger = ledger
+        self._log = log
         self._leaves = [segment.arrays[path] for path in tables[0].columns.paths]
         self._priorities = segment.arrays[PRIORITY]
         self.slots = self._priorities.size
@@ -71,7 +71,7 @@ class WriterEnd:
             return False
         end = start + n
         leaves = [leaf[start:end] for leaf in self._leaves]
-        self._ledger.commit(self.tables, self.writer, tail, n, leaves, self._priorities[start:end])
+        self._log.insert(self.tables, self.writer, tail, n, leaves, self._priorities[start:end])
         self._taken = tail + n
         return True
 
@@ -90,7 +90,7 @@ class WriterEnd:
         """The largest number of items, halving from ``n``, that all limiters let in now."""
         reason: str | None = None
         for table in self.tables:
-            with table.gate.lock:
+            with table.admission.lock:
                 while n and (reason := _holds_insert(table, n)) is not None:
                     n //= 2
         if n == 0 and reason is not None and self.segment.text != reason:
@@ -100,7 +100,7 @@ class WriterEnd:
 
 def _holds_insert(table: Table, n: int) -> str | None:
     try:
-        return "the table is closed" if table.gate.closed else table.gate.holds_insert(n)
+        return "the table is closed" if table.admission.closed else table.admission.holds_insert(n)
     except ConfigError as error:  # so many at once could wait for ever; fewer may not
         return str(error)
 
@@ -109,10 +109,10 @@ class SamplerEnd:
     """Keeps a sampler's free batches filled, as the table's limiter allows, and applies its priority updates."""
 
     def __init__(
-        self, connection: socket.socket, segment: Segment, table: Table, batch: int, depth: int, ledger: Ledger
+        self, connection: socket.socket, segment: Segment, table: Table, batch: int, depth: int, log: DurableLog
     ) -> None:
         self.connection, self.segment, self.table, self.batch, self.depth = connection, segment, table, batch, depth
-        self._ledger = ledger
+        self._log = log
         arrays = segment.arrays
         names = [*table.columns.paths, KEYS, PROBABILITIES, WEIGHTS]
         self._samples = [
@@ -131,10 +131,10 @@ class SamplerEnd:
         counters = self.segment.counters
         if counters[HEAD] - counters[TAIL] >= self.depth:
             return False
-        gate = self.table.gate
-        with gate.lock:
+        admission = self.table.admission
+        with admission.lock:
             try:
-                reason = "the table is closed" if gate.closed else gate.holds_sample(self.batch)
+                reason = "the table is closed" if admission.closed else admission.holds_sample(self.batch)
             except ConfigError as error:
                 reason = str(error)
         if reason is not None and self.segment.text != reason:
@@ -149,7 +149,7 @@ class SamplerEnd:
         counters = self.segment.counters
         head = int(counters[HEAD])
         try:
-            self._ledger.draw(self.table, self._samples[head % self.depth])
+            self._log.draw(self.table, self._samples[head % self.depth])
         except RateLimitTimeout:  # somebody in this process was faster
             return updated
         fence()
@@ -168,7 +168,7 @@ class SamplerEnd:
         start = tail % keys.size
         end = min(start + head - tail, keys.size)
         try:
-            self._ledger.update(self.table, keys[start:end].copy(), priorities[start:end].copy())
+            self._log.update(self.table, keys[start:end].copy(), priorities[start:end].copy())
         except DataError as error:  # the client checks before it sends; another program may not
             self.segment.text = str(error)
         self._updated = tail + end - start

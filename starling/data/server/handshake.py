@@ -1,4 +1,4 @@
-"""How a table server answers newcomers: who they are, what they want, and the shared memory that they get."""
+"""The handshake of a table server: who connects, what for, and the shared memory that the two will use."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 
 from starling.core.errors import DataError, StarlingError, UnknownNameError
 from starling.core.segments import Segment
-from starling.data.saving.durable_log import Ledger, writer_name
+from starling.data.saving.durable_log import DurableLog, writer_name
 from starling.data.server.connections import SamplerEnd, WriterEnd
 from starling.data.server.protocol import describe, sampler_fields, writer_fields
 from starling.data.server.wire import receive, send
 from starling.data.tables.table import Table
 
-__all__ = ["Reception"]
+__all__ = ["Handshake"]
 
 
 class _BusyError(DataError):
     """The same writer's earlier connection is not finished; it may try again."""
 
 
-class Reception:
+class Handshake:
     """Answers the first message of a connection.
 
     ``is_connected`` tells whether a writer of this name is; ``stats`` and ``checkpoint`` are the server's own.
@@ -32,15 +32,15 @@ class Reception:
     def __init__(
         self,
         tables: Mapping[str, Table],
-        ledger: Ledger,
+        log: DurableLog,
         is_connected: Callable[[str], bool],
         stats: Callable[[], dict[str, Any]],
         checkpoint: Callable[[], None],
     ) -> None:
-        self._tables, self._ledger = tables, ledger
+        self._tables, self._log = tables, log
         self._is_connected, self._stats, self._checkpoint = is_connected, stats, checkpoint
 
-    def greet(self, connection: socket.socket) -> WriterEnd | SamplerEnd | None:
+    def answer(self, connection: socket.socket) -> WriterEnd | SamplerEnd | None:
         """The server's end of a connection that lasts; None where all is said, and the connection closed."""
         try:
             message, _ = receive(connection)
@@ -48,7 +48,7 @@ class Reception:
             connection.close()
             return None
         try:
-            end = self._welcome(connection, message)
+            end = self._connect(connection, message)
         except (StarlingError, KeyError, TypeError, ValueError) as error:
             reason = f"the request lacks {error}." if isinstance(error, KeyError) else str(error)
             with contextlib.suppress(OSError):
@@ -62,7 +62,7 @@ class Reception:
             connection.setblocking(False)
         return end
 
-    def _welcome(self, connection: socket.socket, message: dict[str, Any]) -> WriterEnd | SamplerEnd | None:
+    def _connect(self, connection: socket.socket, message: dict[str, Any]) -> WriterEnd | SamplerEnd | None:
         role = message["role"]
         if role == "stats":
             send(connection, self._stats())
@@ -87,16 +87,16 @@ class Reception:
         if self._is_connected(writer):
             raise _BusyError(f"the writer {writer!r} is connected already; each writer needs its own actor.")
         segment = Segment(writer_fields(message["layout"], int(message["slots"])))
-        accepted = self._ledger.accepted(writer)
+        accepted = self._log.accepted(writer)
         segment.counters[:2] = accepted
         send(connection, {"accepted": accepted}, [segment.descriptor])
-        return WriterEnd(connection, segment, [self._tables[name] for name in names], writer, self._ledger)
+        return WriterEnd(connection, segment, [self._tables[name] for name in names], writer, self._log)
 
     def _sampler(self, connection: socket.socket, table: Table, message: dict[str, Any]) -> SamplerEnd:
         batch, depth, updates = (int(message[key]) for key in ("batch", "depth", "updates"))
         segment = Segment(sampler_fields(message["layout"], batch, depth, updates))
         send(connection, {}, [segment.descriptor])
-        return SamplerEnd(connection, segment, table, batch, depth, self._ledger)
+        return SamplerEnd(connection, segment, table, batch, depth, self._log)
 
     def _checkpoint_for(self, connection: socket.socket) -> None:
         answer: dict[str, Any] = {"saved": True}

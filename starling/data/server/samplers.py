@@ -63,9 +63,9 @@ class Sampler:
         self._columns = Columns(signature, 1)
         self._columns.allocate()
         sizes = {"batch": batch_size, "depth": self._depth, "updates": updates}
-        greeting = {"role": "sampler", "tables": [table], "layout": layout, **sizes}
+        request = {"role": "sampler", "tables": [table], "layout": layout, **sizes}
         fields = sampler_fields(layout, batch_size, self._depth, updates)
-        self._client = Client(address, greeting, fields, patience)
+        self._client = Client(address, request, fields, patience)
         self._left: list[Sample] = []  # batches of a lost server that were not taken
         self._attach()
 

@@ -3,7 +3,7 @@
     server = TableServer({"replay": table}, "run/tables.sock", directory="run/tables")
     server.serve()                                # until stop(), in this thread
 
-With a ``directory`` the tables survive the server's death: a checkpoint from time to time, and a journal of what was
+With a ``directory`` the tables survive the server's crash: a checkpoint from time to time, and a journal of what was
 inserted, drawn and updated since. A writer is told that an item is safe only after it is in both the table and the
 journal. Every writer numbers its items; the server remembers how many it has of each, across restarts, so that a writer
 which sends again after a break doubles nothing.
@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from starling.core.errors import ConfigError, StarlingError
-from starling.data.saving.durable_log import Ledger
+from starling.data.saving.durable_log import DurableLog
 from starling.data.server.connections import SamplerEnd, WriterEnd, close_end
-from starling.data.server.handshake import Reception
+from starling.data.server.handshake import Handshake
 from starling.data.server.wire import drain
 from starling.data.tables.kernels import fence
 from starling.data.tables.table import Table
@@ -43,7 +43,7 @@ class TableServer:
 
     ``checkpoint_every`` is in seconds; 0 leaves it to ``checkpoint()``, and the journal grows until then. A periodic
     checkpoint that fails is reported among the stats, and tried again. ``durable`` has the disk confirm the journal
-    before a writer is told that its items are safe: they then survive the death of the machine, not only that of the
+    before a writer is told that its items are safe: they then survive a crash of the machine, not only of the
     server.
     """
 
@@ -70,8 +70,8 @@ class TableServer:
         self._stopping = False
         self._last_busy = 0.0
         self._lock_file = self._take_address()
-        self._ledger = Ledger(self.tables, None if directory is None else Path(directory), compress, durable)
-        self._reception = Reception(self.tables, self._ledger, self._is_connected, self._stats, self.checkpoint)
+        self._log = DurableLog(self.tables, None if directory is None else Path(directory), compress, durable)
+        self._handshake = Handshake(self.tables, self._log, self._is_connected, self._stats, self.checkpoint)
         self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self.address))
@@ -82,7 +82,7 @@ class TableServer:
             self._selector.register(readable, selectors.EVENT_READ)
 
     def _take_address(self) -> int:
-        """Make sure that no other server is at this address; a dead one's socket is removed."""
+        """Make sure that no other server is at this address; the socket of one that crashed is removed."""
         self.address.parent.mkdir(parents=True, exist_ok=True)
         fcntl = importlib.import_module("fcntl")  # not everywhere; whoever serves has it
         lock = os.open(self.address.with_name(self.address.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
@@ -120,7 +120,7 @@ class TableServer:
         busy = False
         for end in ends:
             busy |= end.serve()
-        if self._ledger.settle(idle=not busy):
+        if self._log.flush(idle=not busy):
             for end in ends:
                 end.acknowledge()
         for orphan in [end for end in self._orphans if not end.pending()]:
@@ -141,7 +141,7 @@ class TableServer:
 
     def checkpoint(self) -> None:
         """Save the tables now, while serving goes on."""
-        self._ledger.checkpoint()
+        self._log.checkpoint()
 
     def _checkpoint_from_time_to_time(self) -> None:
         try:
@@ -168,8 +168,8 @@ class TableServer:
                 self._accept()
             elif connection is self._wake_in:
                 drain(connection)
-            elif key.data == "greeting":
-                self._greet(connection)
+            elif key.data == "handshake":
+                self._shake_hands(connection)
             elif not drain(connection):
                 self._drop(connection)
         if not busy:
@@ -180,12 +180,12 @@ class TableServer:
         with contextlib.suppress(BlockingIOError):
             connection, _ = self._listener.accept()
             connection.settimeout(0.5)
-            self._selector.register(connection, selectors.EVENT_READ, "greeting")
+            self._selector.register(connection, selectors.EVENT_READ, "handshake")
 
-    def _greet(self, connection: socket.socket) -> None:
-        """Hear a newcomer's first message."""
+    def _shake_hands(self, connection: socket.socket) -> None:
+        """Answer the first message of a connection."""
         self._selector.unregister(connection)
-        end = self._reception.greet(connection)
+        end = self._handshake.answer(connection)
         if end is not None:
             self._ends[connection.fileno()] = end
             self._selector.register(connection, selectors.EVENT_READ, "bell")
@@ -217,5 +217,5 @@ class TableServer:
         self._selector.close()
         self._wake_in.close()
         self._wake_out.close()
-        self._ledger.close()
+        self._log.close()
         os.close(self._lock_file)

@@ -4,8 +4,8 @@
     writer.insert(items)                       # or: NStepAdder(writer, num_envs=8, n=3)
     writer.flush()
 
-A writer whose server dies reconnects for ``patience`` seconds; then it raises ServerLostError. It sends again what the
-server has not accepted, each item once.
+A writer whose server crashes reconnects for ``patience`` seconds; then it raises ServerLostError. It sends again what
+the server has not accepted, each item once.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Writer:
         tables = [table] if isinstance(table, str) else list(table)
         if not tables:
             raise ConfigError("no table was named; a writer writes to one at least.")
-        greeting = {"role": "writer", "tables": tables, "actor": actor, "slots": slots, "layout": layout}
-        self._client = Client(address, greeting, writer_fields(layout, slots), patience)
+        request = {"role": "writer", "tables": tables, "actor": actor, "slots": slots, "layout": layout}
+        self._client = Client(address, request, writer_fields(layout, slots), patience)
         self._head = int(self._client.answer["accepted"])
         self._first = self._head  # what came before was another writer's
         self._attach()

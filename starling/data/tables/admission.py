@@ -1,4 +1,4 @@
-"""The gate of a table: one lock, the counts, and the waiting that the rate limiter asks for."""
+"""Admission to a table: one lock, the counts, and the waiting that the rate limiter asks for."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import threading
 import time
 from collections.abc import Callable
 
-from starling.data.tables.limiters import Counts, Limiter, RateLimitTimeout, TableClosedError
+from starling.data.tables.limiters import Limiter, RateLimitTimeout, TableClosedError, TableCounts
 
-__all__ = ["Gate"]
+__all__ = ["Admission"]
 
 
-class Gate:
-    """Lets callers through when the limiter allows. All methods are called with ``lock`` held, except ``close``.
+class Admission:
+    """Admits callers when the limiter allows. All methods are called with ``lock`` held, except ``close``.
 
     ``draws_left`` tells how many draws the items still allow, None without a limit.
     """
@@ -20,7 +20,7 @@ class Gate:
     def __init__(self, name: str, capacity: int, limiter: Limiter, draws_left: Callable[[], int | None]) -> None:
         self.name, self.capacity, self.limiter = name, capacity, limiter
         self._draws_left = draws_left
-        self.counts = Counts()
+        self.counts = TableCounts()
         self.lock = threading.Lock()
         self._room, self._filled = threading.Condition(self.lock), threading.Condition(self.lock)
         self._waiting_inserts = self._waiting_samples = 0

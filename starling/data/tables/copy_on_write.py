@@ -1,4 +1,4 @@
-"""Arrays frozen page by page: compiled loops put a page aside before they first write to it.
+"""Copy-on-write arrays: compiled loops copy a page before they first write to it.
 
     frozen = FrozenArrays({"keys": keys, "times": times})
     frozen.begin({"keys": ("keys", 0, 100)})   # this is the moment
@@ -23,7 +23,7 @@ __all__ = ["PAGE", "FrozenArrays", "Ranges", "touch", "touch_range"]
 
 SHIFT = 6
 PAGE = 1 << SHIFT  # numbers
-FOUND = 2_048  # pages for which there is memory from the start: the first writers after the moment put aside the most
+FOUND = 2_048  # pages for which there is memory from the start: the first writers after the moment copy the most
 Ranges = Mapping[str, tuple[str, int, int]]  # name → array, first number, the one behind the last
 
 
@@ -31,17 +31,17 @@ Ranges = Mapping[str, tuple[str, int, int]]  # name → array, first number, the
 def touch(array, i, keep):  # type: ignore[no-untyped-def]
     """Called before array[i] is written.
 
-    ``keep`` is None, or: of each page 1 + its place among those put aside (0: none; −1: nobody wants it any more),
-    those pages one behind the other, and their number. One behind the other, because the system takes long to find
+    ``keep`` is None, or: of each page 1 + its place among the copies (0: none; −1: nobody wants it any more),
+    those copies one behind the other, and their number. One behind the other, because the system takes long to find
     memory for the first number of a page of its own.
     """
     if keep is not None:
-        places, aside, count = keep
+        places, copies, count = keep
         page = i >> SHIFT
         if places[page] == 0:
             first, place = page << SHIFT, count[0] << SHIFT
             for j in range(first, min(first + PAGE, array.size)):
-                aside[place + j - first] = array[j]
+                copies[place + j - first] = array[j]
             count[0] += 1
             places[page] = count[0]
 
@@ -54,8 +54,8 @@ def touch_range(array, start, end, keep):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _read(array, start, end, places, aside, out):  # type: ignore[no-untyped-def]
-    """Copy array[start:end] as it was; pages that lie in it wholly need not be put aside any more."""
+def _read(array, start, end, places, copies, out):  # type: ignore[no-untyped-def]
+    """Copy array[start:end] as it was; pages that lie in it wholly need no copy any more."""
     for page in range(start >> SHIFT, ((end - 1) >> SHIFT) + 1):
         first, behind = page << SHIFT, min((page + 1) << SHIFT, array.size)
         place = places[page]
@@ -67,7 +67,7 @@ def _read(array, start, end, places, aside, out):  # type: ignore[no-untyped-def
         else:
             shift = ((place - 1) << SHIFT) - first
             for j in range(max(first, start), min(behind, end)):
-                out[j - start] = aside[shift + j]
+                out[j - start] = copies[shift + j]
 
 
 def _room(size: int, dtype: np.dtype[Any]) -> np.ndarray:
@@ -99,9 +99,9 @@ class FrozenArrays:
         keep = []
         for array in arrays.values():
             pages = (array.size >> SHIFT) + 1
-            aside = _room(pages * PAGE, array.dtype)
-            aside[: FOUND * PAGE] = 0
-            keep.append((np.full(pages, 0, np.int32), aside, np.zeros(1, np.int64)))
+            copies = _room(pages * PAGE, array.dtype)
+            copies[: FOUND * PAGE] = 0
+            keep.append((np.full(pages, 0, np.int32), copies, np.zeros(1, np.int64)))
         self.keep = tuple(keep)
         self._pages = dict(zip(arrays, keep))
 
@@ -128,6 +128,6 @@ class FrozenArrays:
         array = self._arrays[source]
         out = np.empty(end - start, array.dtype) if out is None else out
         if end > start:
-            places, aside, _ = self._pages[source]
-            _read(array, first + start, first + end, places, aside, out)
+            places, copies, _ = self._pages[source]
+            _read(array, first + start, first + end, places, copies, out)
         return out

@@ -53,7 +53,7 @@ class Index:
             self.sampling.ints[HEAD:] = np.tile(np.arange(capacity), 2)
         self._pair = self._selector_arguments()
         self._scratch = _scratch(1)
-        self._keep: tuple[Any, ...] | None = None  # what the compiled loops put aside while the index is frozen
+        self._keep: tuple[Any, ...] | None = None  # copies on write of each array, while frozen
 
     @staticmethod
     def nbytes(capacity: int, sampler: Selector, remover: Selector) -> int:

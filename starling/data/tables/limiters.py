@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from starling.core.errors import ConfigError, DataError
 
 __all__ = [
-    "Counts",
     "Limiter",
     "MinSize",
     "Queue",
     "RateLimitTimeout",
     "SamplesPerInsert",
     "TableClosedError",
+    "TableCounts",
 ]
 
 
@@ -31,7 +31,7 @@ class TableClosedError(DataError):
     """The table was closed, perhaps while the caller waited."""
 
 
-class Counts:
+class TableCounts:
     """What a table has counted since it was made: items put in, drawn and held, and the largest batch of each kind."""
 
     __slots__ = ("inserts", "largest_insert", "largest_sample", "samples", "size")
@@ -48,10 +48,10 @@ class Limiter(ABC):
     """The two questions a table asks before it acts, each answered by None or by a reason to wait."""
 
     @abstractmethod
-    def holds_insert(self, n: int, counts: Counts, capacity: int) -> str | None: ...
+    def holds_insert(self, n: int, counts: TableCounts, capacity: int) -> str | None: ...
 
     @abstractmethod
-    def holds_sample(self, n: int, counts: Counts) -> str | None: ...
+    def holds_sample(self, n: int, counts: TableCounts) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ class MinSize(Limiter):
         if self.size < 1:
             raise ConfigError(f"size={self.size}; a table can be sampled from one item on.")
 
-    def holds_insert(self, n: int, counts: Counts, capacity: int) -> str | None:
+    def holds_insert(self, n: int, counts: TableCounts, capacity: int) -> str | None:
         return None
 
-    def holds_sample(self, n: int, counts: Counts) -> str | None:
+    def holds_sample(self, n: int, counts: TableCounts) -> str | None:
         if counts.size >= self.size:
             return None
         return f"sample waits: size {counts.size} < {self.size}"
@@ -106,7 +106,7 @@ class SamplesPerInsert(Limiter):
                 f"with margin={self.margin:g}; raise margin to {least} or make the batches smaller."
             )
 
-    def holds_insert(self, n: int, counts: Counts, capacity: int) -> str | None:
+    def holds_insert(self, n: int, counts: TableCounts, capacity: int) -> str | None:
         self._refuse_batches(n, counts.largest_sample)
         ahead = (counts.inserts + n - self.min_size) * self.ratio - counts.samples
         if ahead <= self.margin or counts.inserts + n <= self.min_size:
@@ -117,7 +117,7 @@ class SamplesPerInsert(Limiter):
             f"({ahead:g} samples behind, {self.margin:g} allowed)"
         )
 
-    def holds_sample(self, n: int, counts: Counts) -> str | None:
+    def holds_sample(self, n: int, counts: TableCounts) -> str | None:
         self._refuse_batches(counts.largest_insert, n)
         if counts.size < self.min_size:
             return f"sample waits: size {counts.size} < {self.min_size}"
@@ -135,12 +135,12 @@ class SamplesPerInsert(Limiter):
 class Queue(Limiter):
     """Inserting waits while the table is full; sampling waits until enough items are there."""
 
-    def holds_insert(self, n: int, counts: Counts, capacity: int) -> str | None:
+    def holds_insert(self, n: int, counts: TableCounts, capacity: int) -> str | None:
         if counts.size + n <= capacity:
             return None
         return f"insert waits: {counts.size} of {capacity} places taken, {n} wanted"
 
-    def holds_sample(self, n: int, counts: Counts) -> str | None:
+    def holds_sample(self, n: int, counts: TableCounts) -> str | None:
         if counts.size >= n:
             return None
         return f"sample waits: {counts.size} items there, {n} wanted"

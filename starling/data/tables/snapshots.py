@@ -1,4 +1,4 @@
-"""A frozen view of rows that others go on writing: a row is put aside before it is overwritten, if not copied yet."""
+"""Copy-on-write rows: a frozen view of rows that others go on writing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starling.data.tables.copy_on_write import FrozenArrays
 
 __all__ = ["Frozen", "Snapshot"]
 
-CHUNK = 4_000_000  # bytes of rows put aside that are allocated at once
+CHUNK = 4_000_000  # bytes of copied rows that are allocated at once
 
 
 class Snapshot:
@@ -26,17 +26,17 @@ class Snapshot:
     def __init__(self, arrays: list[np.ndarray]) -> None:
         self._arrays, self.extent = arrays, 0
         self._done = 0
-        self._place = np.full(arrays[0].shape[0], 0, np.int32)  # 1 + a row's number among those put aside; 0: it is not
+        self._place = np.full(arrays[0].shape[0], 0, np.int32)  # 1 + a row's number among the copies; 0: none
         self._count = 0
         self._room = max(1, CHUNK // max(1, sum(array[:1].nbytes for array in arrays)))
         self._chunks = [self.room(self._room)]
 
     def begin(self, extent: int) -> None:
-        """From now on rows are put aside before they change; the lock is held by the caller."""
+        """From now on rows are copied before they change; the lock is held by the caller."""
         self.extent = extent
 
     def before_write(self, slots: np.ndarray) -> None:
-        """Put aside the rows among ``slots`` that are still to be copied."""
+        """Copy the rows among ``slots`` that the reader has not come to yet."""
         slots = slots[(slots >= self._done) & (slots < self.extent)]
         slots = slots[self._place[slots] == 0]
         while slots.size:

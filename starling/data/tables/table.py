@@ -5,8 +5,8 @@
     sample = table.sample(256)                                # .data .keys .probabilities .weights
     table.update_priorities(sample.keys, abs(td_errors))
 
-Three parts make a table: its gate (lock, counts, rate limiter), its index (keys, priorities, whose turn it is) and its
-contents (columns, one array per leaf of the signature). Every method may be called from any thread.
+Three parts make a table: admission (lock, counts, rate limiter), its index (keys, priorities, whose turn it is) and
+its contents (columns, one array per leaf of the signature). Every method may be called from any thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from starling.core.random import stream
 from starling.core.spaces import Dict
 from starling.data.frames.base import AnyFramePool
 from starling.data.tables import draw_kernels as kernels
-from starling.data.tables.admission import Gate
+from starling.data.tables.admission import Admission
 from starling.data.tables.contents import Contents
 from starling.data.tables.index import Index
 from starling.data.tables.limiters import Limiter, MinSize, Queue
@@ -85,7 +85,7 @@ class Table:
         self.index = Index(
             contents.keys, contents.priorities, self.sampler, self.remover, max_times_sampled, not contents.counted
         )
-        self.gate = Gate(name, self.capacity, limiter or MinSize(1), self.index.draws_left)
+        self.admission = Admission(name, self.capacity, limiter or MinSize(1), self.index.draws_left)
         self.rng = stream(seed, "table", name)
         self.largest_priority = 1.0  # of all seen so far; new items without one get it
         self.ignored_updates = 0
@@ -103,12 +103,12 @@ class Table:
     @property
     def inserts(self) -> int:
         """Items inserted so far."""
-        return self.gate.counts.inserts
+        return self.admission.counts.inserts
 
     @property
     def samples(self) -> int:
         """Items drawn so far."""
-        return self.gate.counts.samples
+        return self.admission.counts.samples
 
     def insert(self, items: Any, priorities: Any = None, *, timeout: float | None = None) -> np.ndarray:
         """Store a batch of items and return their keys; waits while the limiter says so.
@@ -158,26 +158,26 @@ class Table:
         self, stored: list[np.ndarray], n: int, priorities: Any, timeout: float | None, force: bool
     ) -> np.ndarray | range:
         given, largest = (None, 0.0) if priorities is None else self._check_priorities(priorities, n)
-        gate = self.gate
-        with gate.lock:
+        admission = self.admission
+        with admission.lock:
             if not force:
-                gate.enter_insert(n, timeout)
+                admission.enter_insert(n, timeout)
             new: np.ndarray | float = self.largest_priority
             if given is not None and n:
                 new = given
                 self.largest_priority = max(self.largest_priority, largest)
             keys: np.ndarray | range
             if self.index.ring:
-                number = gate.counts.inserts
+                number = admission.counts.inserts
                 self._insert_run(stored, number, n, new)
                 keys = range(number + self.capacity, number + self.capacity + n)
             else:
                 slots, evicted = self.index.claim(n, new, self.rng)
                 self.contents.put(slots, evicted, stored)
                 keys = self.index.keys[slots]
-            gate.counts.inserts += n
-            gate.counts.size = self.index.size
-            gate.inserted()
+            admission.counts.inserts += n
+            admission.counts.size = self.index.size
+            admission.inserted()
         return keys
 
     def _insert_run(self, stored: list[np.ndarray], number: int, n: int, new: np.ndarray | float) -> None:
@@ -205,19 +205,19 @@ class Table:
                 f"out has room for {out.batch_size} items of {out.owner.paths}, a batch of {batch_size} items of "
                 f"{self.columns.paths} was asked for; make it with this table's buffers({batch_size})."
             )
-        gate = self.gate
-        with gate.lock:
-            gate.enter_sample(batch_size, timeout)
+        admission = self.admission
+        with admission.lock:
+            admission.enter_sample(batch_size, timeout)
             result = self._results.next(batch_size) if out is None else out
             self._draw(result, batch_size, beta)
-            gate.drawn()
+            admission.drawn()
         return result
 
     def _draw(self, out: Sample, n: int, beta: float | None) -> None:
         removed = self.index.draw(out, n, self.rng)
         self.contents.gather(out, n)
         if self.sampler.kind == PRIORITIZED:
-            exponent = self._beta(self.gate.counts.samples) if beta is None else beta
+            exponent = self._beta(self.admission.counts.samples) if beta is None else beta
             kernels.rarity(out.probabilities, n, out.weights)
             np.power(out.weights, np.float32(exponent), out=out.weights)
         self._count_draw(out, n, removed)
@@ -226,18 +226,18 @@ class Table:
         if removed and self.contents.counted:
             gone = np.unique(out.slots)
             self.contents.let_go(gone[self.index.keys[gone] < 0])
-        self.gate.counts.samples += n
-        self.gate.counts.size = self.index.size
+        self.admission.counts.samples += n
+        self.admission.counts.size = self.index.size
 
     def draw_again(self, n: int) -> None:
         """Draw without a limit and without a result: for draws that were made before, from the same state."""
-        with self.gate.lock:
-            left, counts = self.index.draws_left(), self.gate.counts
+        with self.admission.lock:
+            left, counts = self.index.draws_left(), self.admission.counts
             if self.index.size and (left is None or left >= n):
                 out = self._results.next(n)
                 self._count_draw(out, n, self.index.draw(out, n, self.rng))
                 counts.largest_sample = max(counts.largest_sample, n)
-                self.gate.drawn()
+                self.admission.drawn()
 
     def buffers(self, batch_size: int) -> Sample:
         """A private result to draw into: ``table.sample(n, out=table.buffers(n))``."""
@@ -251,7 +251,7 @@ class Table:
         checked, largest = self._check_priorities(priorities, keys.size)
         if not keys.size:
             return 0
-        with self.gate.lock:
+        with self.admission.lock:
             found = self.index.update(keys, checked)
             self.ignored_updates += keys.size - found
             self.largest_priority = max(self.largest_priority, largest)
@@ -259,24 +259,24 @@ class Table:
 
     def remove(self, keys: Any) -> int:
         """Remove items by key; keys that are gone are ignored. Returns how many were removed."""
-        with self.gate.lock:
-            self.index.leave_ring(self.gate.counts.inserts)
+        with self.admission.lock:
+            self.index.leave_ring(self.admission.counts.inserts)
             slots = {self.index.slot_of(key) for key in np.atleast_1d(np.asarray(keys, np.int64)).tolist()} - {-1}
             for slot in sorted(slots):
                 self.index.remove(slot)
             self.contents.let_go(np.array(sorted(slots), np.int64))
-            self.gate.counts.size = self.index.size
-            self.gate.drawn()
+            self.admission.counts.size = self.index.size
+            self.admission.drawn()
             return len(slots)
 
     def evict(self) -> bool:
         """Remove the item whose turn it is, for the sake of a full pool; False where there is none."""
-        with self.gate.lock:
+        with self.admission.lock:
             if not self.index.size:
                 return False
-            self.index.leave_ring(self.gate.counts.inserts)
+            self.index.leave_ring(self.admission.counts.inserts)
             self.contents.let_go(np.array([self.index.evict(self.rng)]))
-            self.gate.counts.size = self.index.size
+            self.admission.counts.size = self.index.size
             return True
 
     def _check_priorities(self, priorities: Any, n: int) -> tuple[np.ndarray, float]:
@@ -294,25 +294,25 @@ class Table:
 
     def can_insert(self, n: int = 1) -> bool:
         """Whether an insert of ``n`` items would go through at once."""
-        with self.gate.lock:
-            return not self.gate.closed and self.gate.holds_insert(n) is None
+        with self.admission.lock:
+            return not self.admission.closed and self.admission.holds_insert(n) is None
 
     def can_sample(self, n: int = 1) -> bool:
         """Whether a draw of ``n`` items would go through at once."""
-        with self.gate.lock:
-            return not self.gate.closed and self.gate.holds_sample(n) is None
+        with self.admission.lock:
+            return not self.admission.closed and self.admission.holds_sample(n) is None
 
     def why_waiting(self) -> list[str]:
         """For each kind of caller that now waits, how many there are and for what."""
-        with self.gate.lock:
-            return self.gate.why_waiting()
+        with self.admission.lock:
+            return self.admission.why_waiting()
 
     def close(self) -> None:
         """Release every waiting caller with TableClosedError, and refuse the following ones."""
-        self.gate.close()
+        self.admission.close()
 
     def stats(self) -> dict[str, int]:
-        """Counts since the start, for the records of a run."""
+        """TableCounts since the start, for the records of a run."""
         return {
             "size": self.index.size,
             "capacity": self.capacity,
@@ -320,8 +320,8 @@ class Table:
             "samples": self.samples,
             "evicted": self.index.evicted,
             "ignored_updates": self.ignored_updates,
-            "blocked_inserts": self.gate.blocked_inserts,
-            "blocked_samples": self.gate.blocked_samples,
+            "blocked_inserts": self.admission.blocked_inserts,
+            "blocked_samples": self.admission.blocked_samples,
         }
 
     def state(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ __all__ = ["freeze_table", "prepare_table", "restore_frozen_table", "restore_tab
 
 def _numbers_of(table: Table) -> dict[str, Any]:
     """Counters, the largest priority and the generator; the lock is held by the caller."""
-    counts, generator = table.gate.counts, generator_state(table.rng)
+    counts, generator = table.admission.counts, generator_state(table.rng)
     return {
         "counters": {
             **table.index.numbers(),
@@ -40,14 +40,14 @@ def _numbers_of(table: Table) -> dict[str, Any]:
 
 def _restore_numbers(table: Table, state: Mapping[str, Any], counters: Mapping[str, int]) -> None:
     """The reverse of ``_numbers_of``, but for the index; the lock is held by the caller."""
-    counts = table.gate.counts
+    counts = table.admission.counts
     counts.size, counts.inserts, counts.samples = counters["size"], counters["inserts"], counters["samples"]
     counts.largest_insert, counts.largest_sample = counters["largest_insert"], counters["largest_sample"]
     table.ignored_updates = counters["ignored_updates"]
     table.largest_priority = float(state["largest_priority"])
     restore_generator(table.rng, state["generator"])
-    table.gate.inserted()
-    table.gate.drawn()
+    table.admission.inserted()
+    table.admission.drawn()
 
 
 def prepare_table(table: Table) -> Frozen:
@@ -73,7 +73,7 @@ def restore_frozen_table(table: Table, numbers: Mapping[str, Any], arrays: Mappi
 def state_of(table: Table) -> dict[str, Any]:
     """Everything that determines the table's further behaviour (copies)."""
     contents = table.contents
-    with table.gate.lock:
+    with table.admission.lock:
         used = slice(0, table.index.extent)
         columns = {path: array[used].copy() for path, array in zip(contents.paths, contents.arrays)}
         pools = {str(i): pool.state() for i, pool in enumerate(contents.pools().values())}
@@ -94,7 +94,7 @@ def restore_table(table: Table, state: Mapping[str, Any]) -> None:
         if columns[path].dtype != array.dtype or columns[path].shape != (counters["extent"], *array.shape[1:]):
             refuse_leaf(path, columns[path], counters["extent"], array.shape[1:], array.dtype)
     index = _checked_index(table, state["index"])
-    with table.gate.lock:
+    with table.admission.lock:
         for path, array in zip(contents.paths, contents.arrays):
             array[: counters["extent"]] = columns[path]
         for i, pool in enumerate(contents.pools().values()):
