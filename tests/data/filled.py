@@ -13,7 +13,7 @@ STEPS, ENVS, EPISODE = 1_000_000, 8, 2_000
 def main() -> None:
     obs = Int((84, 84, 4), 0, 256, "uint8")
     pool = FramePool(obs, FramePool.frames_for(STEPS), stack_axis=-1)
-    signature = transition_signature(obs, Int((), high=6, dtype="int64"), origin=True)
+    signature = transition_signature(obs, Int((), high=6, dtype="int64"), version=True)
     table = Table(signature, STEPS, sampler="prioritized", shared={"obs": pool, "next_obs": pool})
     adder = NStepAdder(table, num_envs=ENVS)
     rng = np.random.default_rng(0)

@@ -3,11 +3,12 @@
 same_step   the step that ends an episode already returns the reset observation; the true last one comes beside it
 next_step   the step after an episode's end ignores its action and returns the reset observation: not a transition
 disabled    the caller resets by itself before the next step, so that the stream looks like same_step
+stalling    like same_step; now and then an environment is late and makes no step: not a transition
 """
 
 import numpy as np
 
-MODES = ("same_step", "next_step", "disabled")
+MODES = ("same_step", "next_step", "disabled", "stalling")
 
 
 class Episodes:
@@ -39,20 +40,23 @@ def random_stream(seed, mode, num_envs, steps, end):
     obs = np.stack([env.reset() for env in envs])
     episodes = [[[]] for _ in envs]
     wasted = np.zeros(num_envs, bool)
-    stream, number = [], 0
+    stream = []
     for _ in range(steps):
         action = rng.integers(0, 9, num_envs).astype(np.int32)
         log_prob = rng.integers(0, 100, num_envs).astype(np.float32)
         reward, terminated, truncated = np.zeros(num_envs), np.zeros(num_envs, bool), np.zeros(num_envs, bool)
-        next_obs, final_obs, valid = obs.copy(), np.full_like(obs, np.nan), ~wasted
+        stalls = (rng.random(num_envs) < 0.3) & (mode == "stalling")
+        next_obs, final_obs, valid = obs.copy(), np.full_like(obs, np.nan), ~wasted & ~stalls
         for b, env in enumerate(envs):
+            if stalls[b]:
+                reward[b] = 88.0
+                continue
             if wasted[b]:
                 next_obs[b], reward[b], wasted[b] = env.reset(), 77.0, False
                 continue
             after, reward[b], terminated[b], truncated[b] = env.step(obs[b])
-            row = (obs[b], action[b], log_prob[b], number, reward[b], terminated[b], truncated[b], after)
+            row = (obs[b], action[b], log_prob[b], reward[b], terminated[b], truncated[b], after)
             episodes[b][-1].append(row)
-            number += 1
             next_obs[b] = after
             if terminated[b] or truncated[b]:
                 episodes[b].append([])
@@ -79,49 +83,47 @@ def random_stream(seed, mode, num_envs, steps, end):
     return stream, episodes
 
 
-def brute_force_items(episodes, n, gamma, actor):
-    """Every n-step item, leaves in sorted order: action, discount, log_prob, next_obs, obs, origin, reward."""
+def brute_force_items(episodes, n, gamma):
+    """Every n-step item, leaves in sorted order: action, discount, log_prob, next_obs, obs, reward, version."""
     items = []
     for env in episodes:
         for episode in env:
-            ended = bool(episode) and (episode[-1][5] or episode[-1][6])
-            for start, (obs, action, log_prob, number, *_) in enumerate(episode):
+            ended = bool(episode) and (episode[-1][4] or episode[-1][5])
+            for start, (obs, action, log_prob, *_) in enumerate(episode):
                 window = episode[start : start + n]
                 if len(window) < n and not ended:
                     continue
-                earned = sum(gamma**k * row[4] for k, row in enumerate(window))
-                discount = 0.0 if window[-1][5] else gamma ** len(window)
-                after = window[-1][7]
-                origin = (action + 40.0, actor, number)
+                earned = sum(gamma**k * row[3] for k, row in enumerate(window))
+                discount = 0.0 if window[-1][4] else gamma ** len(window)
+                after, version = window[-1][6], action + 40.0
                 items.append(
-                    (float(action), discount, float(log_prob), *map(float, after), *map(float, obs), *origin, earned)
+                    (float(action), discount, float(log_prob), *map(float, after), *map(float, obs), earned, version)
                 )
     return items
 
 
-def brute_force_sequences(episodes, length, overlap, burn_in, gamma, actor):
-    """Every sequence as flat numbers: action, discount, log_prob, mask, obs, origin, reward, state."""
+def brute_force_sequences(episodes, length, overlap, burn_in, gamma):
+    """Every sequence as flat numbers: action, discount, log_prob, mask, obs, reward, state, version."""
     items = []
     for env in episodes:
         for episode in env:
-            ended = bool(episode) and (episode[-1][5] or episode[-1][6])
+            ended = bool(episode) and (episode[-1][4] or episode[-1][5])
             for start in range(0, len(episode), length - overlap):
                 window = episode[start : start + length]
                 covered = start > 0 and start + overlap >= len(episode)
                 if covered or (len(window) < length and (not ended or len(window) <= burn_in)):
                     continue
                 blank = [0.0] * (length - len(window))
-                origin = [x for row in window for x in (row[1] + 40.0, actor, row[3])]
                 items.append(
                     [
                         *[float(row[1]) for row in window], *blank,
-                        *[0.0 if row[5] else gamma for row in window], *blank,
+                        *[0.0 if row[4] else gamma for row in window], *blank,
                         *[float(row[2]) for row in window], *blank,
                         *[1.0 for _ in window], *blank,
-                        *[float(x) for row in window for x in row[0]], *map(float, window[-1][7]), *blank, *blank,
-                        *origin, *blank, *blank, *blank,
-                        *[row[4] for row in window], *blank,
+                        *[float(x) for row in window for x in row[0]], *map(float, window[-1][6]), *blank, *blank,
+                        *[row[3] for row in window], *blank,
                         *[2.0 * float(x) for x in window[0][0]],
+                        *[row[1] + 40.0 for row in window], *blank,
                     ]
                 )  # fmt: skip
     return items

@@ -2,6 +2,7 @@
 
 import ast
 import resource
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,14 +14,49 @@ from starling.data import Table
 
 from .helpers import POINT, points
 
-SOURCES = sorted(Path(starling.data.__file__).parent.glob("*.py"))
+SOURCES = sorted(Path(starling.data.__file__).parent.rglob("*.py"))
 
 
-def test_every_public_name_is_there_and_every_import_is_public():
+def test_every_public_name_loads_when_first_used_and_is_known_to_type_checkers():
     assert len(set(starling.data.__all__)) == len(starling.data.__all__)
+    for name in starling.data.__all__:
+        assert getattr(starling.data, name) is not None
+    assert set(starling.data.__all__) <= set(dir(starling.data))
     tree = ast.parse(Path(starling.data.__file__).read_text())
-    imported = {a.name for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names}
-    assert imported == set(starling.data.__all__)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module != "typing"]
+    declared = {alias.name: node.module for node in nodes for alias in node.names}
+    assert declared == starling.data._HOMES
+    assert set(declared) == set(starling.data.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Tabel'"):
+        starling.data.Tabel  # noqa: B018
+
+
+WITHOUT_NUMBA = """
+import sys
+import numpy as np
+from starling.core.spaces import Float, Int
+from starling.data import NStepAdder, SequenceAdder, sequence_signature, transition_signature
+
+class Keep:
+    shared = {}
+    def __init__(self, signature):
+        self.signature, self.items = signature, 0
+    def insert_leaves(self, leaves, n, priorities=None, timeout=None):
+        self.items += n
+
+obs, no = np.zeros(2, np.float32), np.zeros(2, bool)
+one, two = Keep(transition_signature(Float(()), Int(()))), Keep(sequence_signature(Float(()), Int(()), 2))
+for adder in (NStepAdder(one, 2, 3), SequenceAdder(two, 2)):
+    for _ in range(4):
+        adder.add(obs, np.zeros(2, np.int32), None, np.ones(2), no, no, obs)
+foreign = {"numba", "llvmlite", "safetensors", "pyarrow"} & set(sys.modules)
+print(one.items, two.items, sorted(foreign))
+"""
+
+
+def test_adders_need_numpy_alone():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_NUMBA], check=True, capture_output=True, text=True)
+    assert done.stdout == "4 4 []\n"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)

@@ -258,7 +258,7 @@ def test_a_million_steps_of_atari_fit_into_seven_and_a_half_gigabytes():
     pool = frames * 84 * 84
     tiny = FramePool(obs, 8, -1)
     table = Table(
-        transition_signature(obs, Int(()), origin=True),
+        transition_signature(obs, Int(()), version=True),
         1,
         sampler="prioritized",
         shared={"obs": tiny, "next_obs": tiny},

@@ -11,7 +11,7 @@ from starling.data import NStepAdder, Table, TransitionAdder, transition_signatu
 
 from .streams import MODES, brute_force_items, random_stream
 
-SIGNATURE = transition_signature(Float((2,)), Int((), high=9), origin=True, log_prob=Float(()))
+SIGNATURE = transition_signature(Float((2,)), Int((), high=9), version=True, log_prob=Float(()))
 
 
 def stored(table):
@@ -55,9 +55,9 @@ def test_items_equal_brute_force_over_ten_thousand_streams(seed, mode, n, num_en
 def check_against_brute_force(seed, mode, n, num_envs, steps, end):
     stream, episodes = random_stream(seed, mode, num_envs, steps, end)
     table = Table(SIGNATURE, 1000)
-    adder = NStepAdder(table, num_envs, n, 0.9, actor=5)
+    adder = NStepAdder(table, num_envs, n, 0.9)
     feed(adder, stream)
-    expected = brute_force_items(episodes, n, 0.9, actor=5)
+    expected = brute_force_items(episodes, n, 0.9)
     np.testing.assert_allclose(sorted(stored(table)), sorted(expected), rtol=1e-6)
 
 

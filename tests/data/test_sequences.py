@@ -13,7 +13,7 @@ from .streams import MODES, brute_force_sequences, random_stream
 
 
 def signature(length):
-    return sequence_signature(Float((2,)), Int((), high=9), length, state=Float((2,)), origin=True, log_prob=Float(()))
+    return sequence_signature(Float((2,)), Int((), high=9), length, state=Float((2,)), version=True, log_prob=Float(()))
 
 
 def with_state(stream):
@@ -56,9 +56,9 @@ def check_against_brute_force(seed, mode, length, data, num_envs, steps, end):
     overlap, burn_in = data.draw(st.integers(0, length - 1)), data.draw(st.integers(0, length - 1))
     stream, episodes = random_stream(seed, mode, num_envs, steps, end)
     table = Table(signature(length), 1000)
-    adder = SequenceAdder(table, num_envs, 0.9, overlap=overlap, burn_in=burn_in, actor=5)
+    adder = SequenceAdder(table, num_envs, 0.9, overlap=overlap, burn_in=burn_in)
     emitted = sum(adder.add(**step) for step in with_state(stream))
-    expected = brute_force_sequences(episodes, length, overlap, burn_in, 0.9, actor=5)
+    expected = brute_force_sequences(episodes, length, overlap, burn_in, 0.9)
     assert emitted == len(expected)
     np.testing.assert_allclose(sorted(stored(table)), sorted(expected), rtol=1e-6)
 

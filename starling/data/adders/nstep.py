@@ -3,82 +3,94 @@
 An item says: from ``obs`` the ``action`` was taken, Σ γ^k r_k was earned over up to n steps, and ``next_obs``
 followed, whose value counts with ``discount``: γ^n, less steps where the episode ended, 0 where it terminated. A
 truncated episode keeps its discount and has its true final observation as ``next_obs``.
+
+With NumPy alone: actors that send what they gather import nothing that compiles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Dict, Float, Space
-from starling.data.adders.steps import NO_FINAL, ORIGIN, ORIGIN_SPACE, Intake, Leaves, Priority, Sink, as_sinks
+from starling.data.adders.steps import NO_FINAL, VERSION, VERSION_SPACE, Intake, Leaves, Priority, Sink, as_sinks
 
 __all__ = ["NStepAdder", "TransitionAdder", "transition_signature"]
 
 NEEDED = ("obs", "action", "reward", "discount", "next_obs")
 
 
-def transition_signature(obs: Space, action: Space, origin: bool = False, **extras: Space) -> Dict:
+def transition_signature(obs: Space, action: Space, version: bool = False, **extras: Space) -> Dict:
     """The signature of transitions: obs, action, reward, discount, next_obs and the extras.
 
-    ``origin`` adds three integers to each item: the version of the weights that acted, the actor, and the number of
-    the step among all that actor's steps.
+    ``version`` adds the version of the weights that took the item's action.
     """
-    tail = {ORIGIN: ORIGIN_SPACE} if origin else {}
+    tail = {VERSION: VERSION_SPACE} if version else {}
     steps = {"obs": obs, "action": action, "reward": Float(()), "discount": Float(()), "next_obs": obs}
     return Dict({**steps, **extras, **tail})
 
 
-@njit(cache=True, nogil=True)
-def _plan(  # type: ignore[no-untyped-def]
-    count, head, rewards, reward, terminated, truncated, valid, has_final, powers,
-    push, env, at, total, discount, ended,
-):  # fmt: skip
-    """Note the step's rewards and list the items that are now complete, each environment's oldest first.
+class _Windows:
+    """The n-step windows that are open in each of B environments: one for each of the last n steps at most.
 
-    ``push[b]`` is the row for environment b's step among all pending ones, −1 where there was no step. Item i of
-    environment ``env[i]`` started at the pending row ``at[i]``. Returns the number of items, and of those at episode
-    ends; −1 where an episode ended without a final observation, and then nothing is changed.
+    Steps lie in a ring of n · B places: that of ``age`` vector steps ago in row (newest − age) mod n, for all
+    environments alike.
     """
-    n = rewards.shape[1]
-    if not has_final:
-        for b in range(count.size):
-            if valid[b] and (terminated[b] or truncated[b]):
-                return -1, 0
-    items = 0
-    ends = 0
-    for b in range(count.size):
-        if not valid[b]:
-            push[b] = -1
-            continue
-        place = (head[b] + count[b]) % n
-        push[b] = b * n + place
-        rewards[b, place] = reward[b]
-        count[b] += 1
-        over = terminated[b] or truncated[b]
-        complete = count[b] if over else (1 if count[b] == n else 0)
-        for k in range(complete):
-            steps = count[b] - k
-            earned = 0.0
-            for j in range(steps):
-                earned += powers[j] * rewards[b, (head[b] + k + j) % n]
-            env[items] = b
-            at[items] = b * n + (head[b] + k) % n
-            total[items] = earned
-            discount[items] = 0.0 if terminated[b] else powers[steps]
-            ended[items] = over
-            items += 1
-        if over:
-            head[b] = count[b] = 0
-            ends += complete
-        elif complete:
-            head[b] = (head[b] + 1) % n
-            count[b] -= 1
-    return items, ends
+
+    def __init__(self, num_envs: int, n: int, gamma: float) -> None:
+        self.num_envs, self.n = num_envs, n
+        self.powers = gamma ** np.arange(n + 1, dtype=np.float64)  # [n + 1]
+        self.returns = np.zeros(n * num_envs)  # [n · B] what each window has earned
+        self.open = np.zeros(num_envs, np.int64)  # [B] windows that wait for the next step: n − 1, fewer after a start
+        self.newest = n - 1  # row
+        self.calm = 0  # vector steps since an episode ended: from n − 1 on, every environment has n − 1 windows open
+        ages = (np.arange(n)[:, None] - np.arange(n)) % n
+        self._factors = self.powers[ages][:, :, None]  # [newest, row, 1] γ^age
+        self._reward, self._earned = np.zeros(num_envs), np.zeros((n, num_envs))
+        self._ages = np.arange(n)[::-1]  # the oldest window first
+
+    def row(self, number: int) -> slice:
+        """The places of a row."""
+        return slice(number * self.num_envs, (number + 1) * self.num_envs)
+
+    def advance(self, reward: np.ndarray) -> slice:
+        """Give the row of the oldest step to a new one and add its reward to every window; returns the places."""
+        self.newest = (self.newest + 1) % self.n
+        places = self.row(self.newest)
+        self._reward[:] = reward
+        self.returns[places] = 0.0
+        self.returns += np.multiply(self._factors[self.newest], self._reward, out=self._earned).reshape(-1)
+        return places
+
+    def close(self) -> tuple[np.ndarray | None, slice | np.ndarray]:
+        """Close the windows of n steps, no episode having ended: environments (None: all of them) and places."""
+        oldest = self.row((self.newest + 1) % self.n)
+        if self.calm >= self.n - 1:
+            return None, oldest
+        self.calm += 1
+        env = (self.open == self.n - 1).nonzero()[0]
+        np.minimum(self.open + 1, self.n - 1, out=self.open)
+        return env, oldest.start + env
+
+    def close_ended(self, ended: np.ndarray, valid: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Close the windows of n steps, and all where an episode ended: environments, places and lengths.
+
+        They come in the order of the environments, the oldest first.
+        """
+        self.calm = 0
+        count = self.open + (1 if valid is None else valid)
+        closed = self._ages < count[:, None]  # [B, n]
+        closed[:, 1:] &= ended[:, None]
+        if valid is not None:
+            closed[~valid] = False
+        env, which = closed.nonzero()
+        self.open = np.where(ended, 0, np.minimum(count, self.n - 1))
+        age = self._ages.take(which)
+        return env, (self.newest - age) % self.n * self.num_envs + env, age + 1
 
 
 class NStepAdder:
@@ -88,7 +100,7 @@ class NStepAdder:
         adder.add(obs, action, {"log_prob": ...}, reward, terminated, truncated, next_obs, final_obs, valid)
 
     ``priority`` computes initial priorities from a batch of complete items (Ape-X). Several sinks receive the same
-    items. ``version`` is written into the items' origin unless the extras bring a ``version`` of their own.
+    items. ``version`` is written into the items, where the signature has one, unless the extras bring it.
     """
 
     def __init__(
@@ -99,7 +111,6 @@ class NStepAdder:
         gamma: float = 0.99,
         *,
         priority: Priority | None = None,
-        actor: int = 0,
     ) -> None:
         if n < 1 or num_envs < 1:
             raise ConfigError(f"n={n}, num_envs={num_envs}; both are at least 1.")
@@ -109,22 +120,16 @@ class NStepAdder:
         self.signature = each[0].signature
         self.num_envs, self.n, self.gamma = num_envs, n, gamma
         spaces = self.signature.spaces
-        extras = [name for name in spaces if name not in (*NEEDED, ORIGIN)]
+        extras = [name for name in spaces if name not in (*NEEDED, VERSION)]
         taken = {name: spaces[name] for name in ("obs", "action", *extras)}
-        self._intake = Intake(each, num_envs, taken, n + 1, priority, actor)
-        self._pending = {
-            k: [np.zeros((num_envs * n, *leaf.shape), leaf.numpy_dtype) for leaf in leaves]
-            for k, leaves in self._intake.kept.items()
+        self._intake = Intake(each, num_envs, taken, n + 1, priority)
+        self._windows = _Windows(num_envs, n, gamma)
+        self._pending = {  # the first step of each open window; one step needs none
+            name: [np.zeros((n * num_envs, *leaf.shape), leaf.numpy_dtype) for leaf in leaves]
+            for name, leaves in (self._intake.kept.items() if n > 1 else ())
         }
-        self._count = np.zeros(num_envs, np.int64)
-        self._head = np.zeros(num_envs, np.int64)
-        self._rewards = np.zeros((num_envs, n))
-        self._powers = gamma ** np.arange(n + 1, dtype=np.float64)
-        self._all = np.ones(num_envs, np.bool_)
-        self._push = np.empty(num_envs, np.int64)
-        self._env, self._at = (np.empty(num_envs * n, np.int64) for _ in range(2))
-        self._total, self._discount = (np.empty(num_envs * n, np.float32) for _ in range(2))
-        self._ended = np.empty(num_envs * n, np.bool_)
+        self._whole = np.full(num_envs, self._windows.powers[n], np.float32)  # the discount of windows of n steps
+        self._none = np.zeros(num_envs, np.bool_)
 
     @property
     def version(self) -> int:
@@ -150,94 +155,113 @@ class NStepAdder:
         """Take one vector step; returns how many items it completed."""
         intake = self._intake
         now, after, finals, given = intake.read(obs, action, extras, next_obs, final_obs)
-        items, ends = _plan(
-            self._count, self._head, self._rewards, reward, terminated, truncated,
-            self._all if valid is None else valid, finals is not None, self._powers,
-            self._push, self._env, self._at, self._total, self._discount, self._ended,
-        )  # fmt: skip
-        if items < 0:
+        ended = terminated | truncated
+        if valid is not None:
+            if np.count_nonzero(valid) == self.num_envs:
+                valid = None
+            else:
+                ended &= valid
+        calm = not np.count_nonzero(ended)
+        if finals is None and not calm:
             raise DataError(NO_FINAL)
         if intake.sharing is not None:
-            ended = (terminated | truncated) & (self._push >= 0)
             now, after, finals = intake.sharing.intern(now, after, finals, ended)
         given["obs"] = now
-        if intake.origins is not None:
-            given[ORIGIN] = [intake.origins.number(extras, valid)]
-        if self.n > 1:
-            self._store(given, valid)
-        if not items:
-            return 0
-        env = self._env[:items]
-        straight = items == self.num_envs and self.n == 1  # each row is its own item: nothing to rearrange
-        parts = given if straight else self._complete(given, env, items)
-        parts["next_obs"] = self._successors(after, finals, env, items, ends)
-        parts["reward"], parts["discount"] = [self._total[:items]], [self._discount[:items]]
-        intake.deliver(parts, items)
+        given["next_obs"] = after if calm or finals is None else _successors(after, finals, ended)
+        if self.n == 1:
+            given["reward"] = [np.asarray(reward, np.float32)]
+            given["discount"] = [self._whole if calm else np.where(terminated, np.float32(0), self._whole)]
+            parts = given
+            if valid is not None:
+                env = valid.nonzero()[0]
+                parts = {name: [leaf.take(env, 0) for leaf in leaves] for name, leaves in given.items()}
+        else:
+            parts = self._close_windows(given, reward, terminated, None if calm else ended, valid)
+        items = len(parts["reward"][0])
+        if items:
+            intake.deliver(parts, items)
         return items
 
-    def _store(self, given: dict[str, Leaves], valid: np.ndarray | None) -> None:
-        """Keep the step among the pending ones."""
-        push = self._push
-        if self.num_envs == 1:
-            row = push[0]
-            if row >= 0:
-                for name, leaves in given.items():
-                    for pending, leaf in zip(self._pending[name], leaves):
-                        pending[row] = leaf[0]
-            return
-        some = None if valid is None or valid.all() else np.flatnonzero(valid)
+    def _close_windows(
+        self,
+        given: dict[str, Leaves],
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        ended: np.ndarray | None,
+        valid: np.ndarray | None,
+    ) -> dict[str, Leaves]:
+        """Store the step, and return the parts of the items that it completes."""
+        windows, following = self._windows, given.pop("next_obs")
+        places = windows.advance(reward if valid is None else np.where(valid, reward, 0.0))
         for name, leaves in given.items():
             for pending, leaf in zip(self._pending[name], leaves):
-                if some is None:
-                    pending[push] = leaf
-                else:
-                    pending[push[some]] = leaf[some]
+                pending[places] = leaf
+        if valid is not None:
+            self._hold_back(valid)
+        env: np.ndarray | None
+        closed: slice | np.ndarray
+        if ended is None and valid is None:
+            env, closed = windows.close()
+            discount = self._whole if env is None else self._whole[: env.size]
+        else:
+            env, closed, length = windows.close_ended(self._none if ended is None else ended, valid)
+            discount = np.where(terminated[env], 0.0, windows.powers[length]).astype(np.float32)
+        parts = {name: [_taken(leaf, closed) for leaf in self._pending[name]] for name in given}
+        parts["next_obs"] = following if env is None else [leaf.take(env, 0) for leaf in following]
+        parts["reward"] = [_taken(windows.returns, closed).astype(np.float32)]
+        parts["discount"] = [discount]
+        return parts
 
-    def _complete(self, given: dict[str, Leaves], env: np.ndarray, items: int) -> dict[str, Leaves]:
-        """The first step of each complete item."""
-        if self.n == 1:
-            return {name: [leaf[env] for leaf in leaves] for name, leaves in given.items()}
-        if items == 1:
-            row = self._at[0]
-            return {name: [leaf[row : row + 1] for leaf in self._pending[name]] for name in given}
-        at = self._at[:items]
-        return {name: [leaf[at] for leaf in self._pending[name]] for name in given}
-
-    def _successors(self, following: Leaves, finals: Leaves | None, env: np.ndarray, items: int, ends: int) -> Leaves:
-        """What followed each item: the next observation, or the final one where the episode ended."""
-        if finals is None or not ends:
-            return following if items == self.num_envs else [leaf[env] for leaf in following]
-        if ends == items:
-            return [leaf[env] for leaf in finals]
-        ended = self._ended[:items]
-        rows = [leaf[env] for leaf in following]
-        for row, final in zip(rows, finals):
-            row[ended] = final[env[ended]]
-        return rows
+    def _hold_back(self, valid: np.ndarray) -> None:
+        """Move the open windows of environments that made no step on by a row: the ring turns for all of them."""
+        windows = self._windows
+        late = (~valid & (windows.open > 0)).nonzero()[0]
+        if late.size:
+            rows = [(windows.newest - age) % self.n * self.num_envs + late for age in range(self.n)]
+            for ring in (windows.returns, *(leaf for leaves in self._pending.values() for leaf in leaves)):
+                for to, of in pairwise(rows):
+                    ring[to] = ring[of]
 
     def state(self) -> dict[str, Any]:
-        """Pending steps and counters, as a tree of arrays and numbers (copies)."""
+        """Open windows, as a tree of arrays and numbers (copies)."""
+        windows = self._windows
         return {
-            "count": self._count.copy(),
-            "head": self._head.copy(),
-            "rewards": self._rewards.copy(),
+            "returns": windows.returns.reshape(self.n, -1).copy(),
+            "open": windows.open.copy(),
+            "newest": windows.newest,
             "pending": {k: {str(i): leaf.copy() for i, leaf in enumerate(v)} for k, v in self._pending.items()},
             **self._intake.state(),
         }
 
     def restore(self, state: Any) -> None:
         """Continue from ``state()`` of an adder with the same environments, n and signature."""
-        rewards = np.asarray(state["rewards"])
-        if rewards.shape != self._rewards.shape:
+        windows, returns = self._windows, np.asarray(state["returns"])
+        if returns.shape != (self.n, self.num_envs):
             raise DataError(
-                f"the state is of {rewards.shape[0]} environments and n={rewards.shape[1]}; this adder has "
+                f"the state is of {returns.shape[1]} environments and n={returns.shape[0]}; this adder has "
                 f"{self.num_envs} and n={self.n}."
             )
-        self._count[:], self._head[:], self._rewards[:] = state["count"], state["head"], rewards
+        windows.returns[:], windows.open[:], windows.newest = returns.reshape(-1), state["open"], int(state["newest"])
+        windows.calm = 0
         for name, leaves in self._pending.items():
             for i, leaf in enumerate(leaves):
                 leaf[...] = state["pending"][name][str(i)]
         self._intake.restore(state)
+
+
+def _taken(ring: np.ndarray, places: slice | np.ndarray) -> np.ndarray:
+    """These places of a ring: a view of a whole row, or copies, for which ``take`` is the fastest way."""
+    return ring[places] if isinstance(places, slice) else ring.take(places, 0)
+
+
+def _successors(following: Leaves, finals: Leaves, ended: np.ndarray) -> Leaves:
+    """What followed each step: the next observation, or the final one where the episode ended."""
+    if ended.all():
+        return finals
+    rows = [leaf.copy() for leaf in following]
+    for row, final in zip(rows, finals):
+        row[ended] = final[ended]
+    return rows
 
 
 def TransitionAdder(
@@ -246,7 +270,6 @@ def TransitionAdder(
     gamma: float = 0.99,
     *,
     priority: Priority | None = None,
-    actor: int = 0,
 ) -> NStepAdder:
     """One-step transitions: an n-step adder with n = 1."""
-    return NStepAdder(sinks, num_envs, 1, gamma, priority=priority, actor=actor)
+    return NStepAdder(sinks, num_envs, 1, gamma, priority=priority)

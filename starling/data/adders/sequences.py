@@ -16,7 +16,7 @@ import numpy as np
 
 from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Bool, Dict, Float, Leaf, Space, Tuple
-from starling.data.adders.steps import NO_FINAL, ORIGIN, ORIGIN_SPACE, Intake, Leaves, Priority, Sink, as_sinks
+from starling.data.adders.steps import NO_FINAL, VERSION, VERSION_SPACE, Intake, Leaves, Priority, Sink, as_sinks
 
 __all__ = ["EpisodeAdder", "SequenceAdder", "sequence_signature"]
 
@@ -46,14 +46,14 @@ def _one_step(space: Space) -> Space:
 
 
 def sequence_signature(
-    obs: Space, action: Space, length: int, state: Space | None = None, origin: bool = False, **extras: Space
+    obs: Space, action: Space, length: int, state: Space | None = None, version: bool = False, **extras: Space
 ) -> Dict:
     """The signature of sequences of ``length`` steps; ``state`` is the recurrent state of one environment."""
     if length < 1:
         raise ConfigError(f"length={length}; a sequence has at least one step.")
     steps = {"action": action, "reward": Float(()), "discount": Float(()), "mask": Bool(()), **extras}
-    if origin:
-        steps[ORIGIN] = ORIGIN_SPACE
+    if version:
+        steps[VERSION] = VERSION_SPACE
     spaces = {name: _in_time(space, length) for name, space in steps.items()}
     spaces["obs"] = _in_time(obs, length + 1)
     return Dict(spaces if state is None else {**spaces, "state": state})
@@ -79,7 +79,6 @@ class SequenceAdder:
         overlap: int = 0,
         burn_in: int = 0,
         priority: Priority | None = None,
-        actor: int = 0,
     ) -> None:
         each = as_sinks(sinks, NEEDED, "sequence_signature")
         self.signature = each[0].signature
@@ -92,11 +91,11 @@ class SequenceAdder:
         if not 0 <= gamma <= 1:
             raise ConfigError(f"gamma={gamma}; a discount factor lies between 0 and 1.")
         self.num_envs, self.gamma, self.overlap, self.burn_in = num_envs, gamma, overlap, burn_in
-        extras = [name for name in spaces if name not in (*NEEDED, "state", ORIGIN)]
+        extras = [name for name in spaces if name not in (*NEEDED, "state", VERSION)]
         taken = {name: _one_step(spaces[name]) for name in ("obs", "action", *extras)}
         if "state" in spaces:
             taken["state"] = spaces["state"]
-        self._intake = Intake(each, num_envs, taken, length + 1, priority, actor)
+        self._intake = Intake(each, num_envs, taken, length + 1, priority)
         self._count = np.zeros(num_envs, np.int64)
         self._first = np.ones(num_envs, np.bool_)  # no sequence of this episode was emitted yet
         numbers: dict[str, list[Leaf]] = {"reward": [Float(())], "discount": [Float(())], "mask": [Bool(())]}
@@ -144,8 +143,6 @@ class SequenceAdder:
         given["reward"] = [np.asarray(reward, np.float32)]
         given["discount"] = [np.where(terminated, 0.0, self.gamma).astype(np.float32)]
         given["mask"] = [real]
-        if intake.origins is not None:
-            given[ORIGIN] = [intake.origins.number(extras, valid)]
         self._store(given, after, finals, np.flatnonzero(real), ended)
         return self._emit(ended)
 
@@ -229,7 +226,6 @@ def EpisodeAdder(
     gamma: float = 0.99,
     *,
     priority: Priority | None = None,
-    actor: int = 0,
 ) -> SequenceAdder:
     """Whole episodes, padded to the tables' length; a longer one becomes several items, one after the other."""
-    return SequenceAdder(sinks, num_envs, gamma, priority=priority, actor=actor)
+    return SequenceAdder(sinks, num_envs, gamma, priority=priority)

@@ -1,22 +1,24 @@
-"""What all adders have in common: checked inputs, the origin of each step, frames stored once, and delivery."""
+"""What all adders have in common: checked inputs, the version that acted, frames stored once, and delivery."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Dict, Int, Leaf, Space
-from starling.data.frames.base import AnyFramePool
-from starling.data.tables.layout import flatten_items, rebuild
+from starling.data.flattening import flatten_items, unflatten
+
+if TYPE_CHECKING:
+    from starling.data.frames.base import AnyFramePool
 
 __all__ = [
     "NO_FINAL",
-    "ORIGIN",
-    "ORIGIN_SPACE",
+    "VERSION",
+    "VERSION_SPACE",
     "Intake",
     "Leaves",
     "Priority",
@@ -24,8 +26,8 @@ __all__ = [
     "as_sinks",
 ]
 
-ORIGIN = "origin"  # weight version, actor, number of the step
-ORIGIN_SPACE = Int((3,), -1, 2**62, "int64")
+VERSION = "version"  # of the weights that acted
+VERSION_SPACE = Int((), 0, 2**62, "int64")
 NO_FINAL = "an episode ended and no final_obs arrived; bootstrapping needs the true successor."
 Leaves = list[np.ndarray]
 Priority = Callable[[Any], np.ndarray]
@@ -71,28 +73,6 @@ class Inputs:
             if leaf.shape != shape or leaf.dtype != dtype:
                 raise DataError(f"{name} {leaf.dtype}{list(leaf.shape)} arrived, {dtype}{list(shape)} was expected.")
         return leaves
-
-
-class Origins:
-    """Numbers an actor's steps: [num_envs, 3] of weight version, actor, number of the step."""
-
-    def __init__(self, num_envs: int, actor: int) -> None:
-        self.rows = np.zeros((num_envs, 3), np.int64)
-        self.rows[:, 1] = actor
-        self.version = 0
-        self.steps = 0
-
-    def number(self, extras: Any, valid: np.ndarray | None) -> np.ndarray:
-        """The origin of each row of this step; rows that are no step are not counted."""
-        rows = self.rows
-        rows[:, 0] = extras["version"] if extras and "version" in extras else self.version
-        if valid is None:
-            rows[:, 2] = np.arange(self.steps, self.steps + rows.shape[0])
-            self.steps += rows.shape[0]
-        else:
-            rows[:, 2] = self.steps + np.cumsum(valid) - 1
-            self.steps += int(valid.sum())
-        return rows
 
 
 class SharedObservations:
@@ -172,10 +152,11 @@ def as_sinks(sinks: Sink | Sequence[Sink], needed: Sequence[str], example: str) 
 
 
 class Intake:
-    """What every adder does with a vector step: read it, share its frames, number it, deliver what becomes of it.
+    """What every adder does with a vector step: read it, share its frames, deliver what becomes of it.
 
     ``spaces`` are those of one step of one environment: obs, action and the extras. ``window`` is the number of steps
-    for which an unfinished item may refer to a frame.
+    for which an unfinished item may refer to a frame. ``version`` is written where the signature has a version, unless
+    the extras bring one.
     """
 
     def __init__(
@@ -185,17 +166,18 @@ class Intake:
         spaces: Mapping[str, Space],
         window: int,
         priority: Priority | None,
-        actor: int,
     ) -> None:
         self._sinks, self._priority = sinks, priority
         self.signature = sinks[0].signature
         self._extras = [name for name in spaces if name not in ("obs", "action")]
         self._inputs = Inputs(spaces, num_envs, sinks[0].shared)
-        self.origins = Origins(num_envs, actor) if ORIGIN in self.signature.spaces else None
         self.sharing = shared_observations(sinks, spaces["obs"], window)
         self.kept: dict[str, list[Leaf]] = dict(self._inputs.kept)
-        if self.origins:
-            self.kept[ORIGIN] = [ORIGIN_SPACE]
+        self.version = 0
+        self._versions: np.ndarray | None = None
+        if VERSION in self.signature.spaces:
+            self._versions = np.zeros(num_envs, np.int64)
+            self.kept[VERSION] = [VERSION_SPACE]
 
     def read(
         self, obs: Any, action: Any, extras: Any, next_obs: Any, final_obs: Any
@@ -207,6 +189,9 @@ class Intake:
             if extras is None or name not in extras:
                 raise DataError(f"extras {sorted(extras or ())} arrived, {name!r} was expected among them.")
             given[name] = read(name, extras[name])
+        if self._versions is not None:
+            self._versions[:] = extras[VERSION] if extras and VERSION in extras else self.version
+            given[VERSION] = [self._versions]
         return read("obs", obs), read("obs", next_obs), None if final_obs is None else read("obs", final_obs), given
 
     def deliver(self, parts: Mapping[str, Leaves], n: int) -> None:
@@ -219,29 +204,14 @@ class Intake:
                 if path in pools:
                     seen[i] = np.empty((n, *space.shape), space.numpy_dtype)
                     pools[path].gather(leaves[i], np.arange(n), seen[i])
-            priorities = self._priority(rebuild(self.signature, seen))
+            priorities = self._priority(unflatten(self.signature, seen))
         for sink in self._sinks:
             sink.insert_leaves(leaves, n, priorities)
 
-    @property
-    def version(self) -> int:
-        """The version of the weights that now act."""
-        return self.origins.version if self.origins else 0
-
-    @version.setter
-    def version(self, version: int) -> None:
-        if self.origins:
-            self.origins.version = version
-
     def state(self) -> dict[str, Any]:
-        return {
-            "steps": self.origins.steps if self.origins else 0,
-            "version": self.version,
-            "shared": self.sharing.state() if self.sharing else {},
-        }
+        return {"version": self.version, "shared": self.sharing.state() if self.sharing else {}}
 
     def restore(self, state: Any) -> None:
-        if self.origins:
-            self.origins.steps, self.origins.version = int(state["steps"]), int(state["version"])
+        self.version = int(state["version"])
         if self.sharing:
             self.sharing.restore(state["shared"])

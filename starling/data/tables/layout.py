@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from starling.core.errors import DataError, UnknownNameError
-from starling.core.spaces import Dict, Leaf, Space
+from starling.core.spaces import Dict, Leaf
+from starling.data.flattening import flatten_items, unflatten
 from starling.data.saving.files import map_file
 
 if TYPE_CHECKING:
     from starling.data.frames.base import AnyFramePool
 
-__all__ = ["Columns", "aligned_zeros", "flatten_items", "rebuild", "refuse_leaf"]
+__all__ = ["Columns", "aligned_zeros", "refuse_leaf"]
 
 PACKED = 256
 CACHE_LINE = 64
@@ -33,40 +34,6 @@ def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     block = np.zeros(size + CACHE_LINE, np.uint8)
     start = -block.__array_interface__["data"][0] % CACHE_LINE
     return block[start : start + size].view(dtype).reshape(shape)
-
-
-def _flatten_into(space: Space, value: Any, path: str, out: list[Any]) -> None:
-    if isinstance(space, Leaf):
-        out.append(value if isinstance(value, np.ndarray) else np.asarray(value))
-        return
-    children: Mapping[Any, Space]
-    if isinstance(space, Dict):
-        children = space.spaces
-        if not isinstance(value, Mapping):
-            raise DataError(f"at {path or 'the top'!r}: {type(value).__name__} arrived, a dict was expected.")
-        if value.keys() != children.keys():
-            raise DataError(f"at {path or 'the top'!r}: keys {sorted(value)} arrived, {sorted(children)} was expected.")
-    else:
-        children = dict(enumerate(space.spaces))  # type: ignore[attr-defined]
-        if not isinstance(value, (tuple, list)) or len(value) != len(children):
-            raise DataError(f"at {path or 'the top'!r}: {value!r:.60} arrived, {len(children)} values were expected.")
-    for key, child in children.items():
-        _flatten_into(child, value[key], f"{path}.{key}" if path else str(key), out)
-
-
-def flatten_items(space: Space, value: Any) -> list[np.ndarray]:
-    """The leaves of ``value`` in the order of ``space.items()``; DataError names the place that does not fit."""
-    out: list[np.ndarray] = []
-    _flatten_into(space, value, "", out)
-    return out
-
-
-def rebuild(space: Space, leaves: list[Any]) -> Any:
-    if isinstance(space, Leaf):
-        return leaves.pop(0)
-    if isinstance(space, Dict):
-        return {key: rebuild(child, leaves) for key, child in space.spaces.items()}
-    return tuple(rebuild(child, leaves) for child in space.spaces)  # type: ignore[attr-defined]
 
 
 class Columns:
@@ -159,7 +126,7 @@ class Columns:
 
     def tree(self, leaves: list[Any]) -> Any:
         """The leaves as a value of the signature."""
-        return rebuild(self.signature, list(leaves))
+        return unflatten(self.signature, leaves)
 
     def empty(self, n: int) -> list[np.ndarray]:
         """Fresh arrays for ``n`` items as callers see them."""
