@@ -102,8 +102,8 @@ def brute_force_items(episodes, n, gamma):
     return items
 
 
-def brute_force_sequences(episodes, length, overlap, burn_in, gamma):
-    """Every sequence as flat numbers: action, discount, log_prob, mask, obs, reward, state, version."""
+def brute_force_sequences(episodes, length, overlap, burn_in):
+    """Every sequence as flat numbers, leaves in sorted order: action, log_prob, mask, memory, obs, reward …"""
     items = []
     for env in episodes:
         for episode in env:
@@ -117,12 +117,13 @@ def brute_force_sequences(episodes, length, overlap, burn_in, gamma):
                 items.append(
                     [
                         *[float(row[1]) for row in window], *blank,
-                        *[0.0 if row[4] else gamma for row in window], *blank,
                         *[float(row[2]) for row in window], *blank,
                         *[1.0 for _ in window], *blank,
+                        *[2.0 * float(x) for x in window[0][0]],
                         *[float(x) for row in window for x in row[0]], *map(float, window[-1][6]), *blank, *blank,
                         *[row[3] for row in window], *blank,
-                        *[2.0 * float(x) for x in window[0][0]],
+                        *[float(row[4]) for row in window], *blank,
+                        *[float(row[5]) for row in window], *blank,
                         *[row[1] + 40.0 for row in window], *blank,
                     ]
                 )  # fmt: skip

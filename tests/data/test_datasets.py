@@ -6,6 +6,7 @@ from starling.core.spaces import Bool, Dict, Float, Int, Tuple
 from starling.data import (
     Dataset,
     DatasetWriter,
+    EpisodeAdder,
     EpisodeWriter,
     FramePool,
     NStepAdder,
@@ -13,6 +14,7 @@ from starling.data import (
     Table,
     read_episodes,
     replay_episode,
+    sequence_signature,
     transition_signature,
 )
 from starling.data.datasets import files as module
@@ -56,6 +58,22 @@ def test_an_episode_is_replayed_into_an_adder():
     assert columns["discount"].tolist() == [0.25, 0.25, 0.25, 0.5]  # it was cut off, not terminated
     with pytest.raises(ConfigError, match="2 environments"):
         replay_episode(episode, NStepAdder(table, 2))
+
+
+def test_a_replayed_episode_keeps_its_facts_memory_and_versions():
+    obs, end = np.arange(4, dtype=np.float32), np.array([False, False, True])
+    extras = {"memory": np.float32([10, 11, 12]), "version": np.array([6, 6, 7])}
+    episode = RecordedEpisode(obs, np.zeros(3, np.int32), np.array([1.5, -2.0, 3.0]), end, ~end & end, extras)
+    table = Table(sequence_signature(Float(()), Int(()), 4, memory=Float(()), version=True), 10)
+    assert replay_episode(episode, EpisodeAdder(table, 1)) == 1
+    item = {name: leaf[0].tolist() for name, leaf in table.sample(1).data.items()}
+    assert item["obs"] == [0, 1, 2, 3, 0]
+    assert item["reward"] == [1.5, -2.0, 3.0, 0.0]
+    assert item["terminated"] == [False, False, True, False]
+    assert item["truncated"] == [False] * 4
+    assert item["mask"] == [True, True, True, False]
+    assert item["memory"] == 10
+    assert item["version"] == [6, 6, 7, 0]
 
 
 class TestWithArrow:

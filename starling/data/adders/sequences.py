@@ -1,9 +1,9 @@
 """Sequences of fixed length from a vector of environments, and whole episodes.
 
-An item is T steps of one episode: ``obs`` [T + 1] (the last is the successor of the last step: observations are not
-stored twice), ``action``, ``reward``, ``discount`` and the extras [T], ``mask`` [T] (False behind the episode's end,
-where all is zero), and ``state``: the recurrent state before the first step, where the signature has one (R2D2).
-``discount`` is γ, 0 where the episode terminated; truncation keeps it.
+An item is T steps of one episode, as they happened: ``obs`` [T + 1], ``action``, ``reward`` as the environment gave it,
+``terminated``, ``truncated`` and the extras [T], ``mask`` [T] (False behind the episode's end, where all is zero), and
+``memory``: what acting carried into the first step, where the signature has one (R2D2). The observation behind the last
+step is its true successor, also where the episode ended: the final one, not that of the reset.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from starling.data.adders.steps import NO_FINAL, VERSION, VERSION_SPACE, Intake,
 
 __all__ = ["EpisodeAdder", "SequenceAdder", "sequence_signature"]
 
-NEEDED = ("obs", "action", "reward", "discount", "mask")
+NO_MEMORY = Dict()
+NEEDED = ("obs", "action", "reward", "terminated", "truncated", "mask")
 
 
 def _in_time(space: Space, steps: int) -> Space:
@@ -46,25 +47,30 @@ def _one_step(space: Space) -> Space:
 
 
 def sequence_signature(
-    obs: Space, action: Space, length: int, state: Space | None = None, version: bool = False, **extras: Space
+    obs: Space, action: Space, length: int, memory: Space = NO_MEMORY, version: bool = False, **extras: Space
 ) -> Dict:
-    """The signature of sequences of ``length`` steps; ``state`` is the recurrent state of one environment."""
+    """The signature of sequences of ``length`` steps.
+
+    ``memory`` is what acting carries from step to step in one environment; ``version`` adds to each step the version of
+    the weights that acted.
+    """
     if length < 1:
         raise ConfigError(f"length={length}; a sequence has at least one step.")
-    steps = {"action": action, "reward": Float(()), "discount": Float(()), "mask": Bool(()), **extras}
+    flags = {"terminated": Bool(()), "truncated": Bool(()), "mask": Bool(())}
+    steps = {"action": action, "reward": Float(()), **flags, **extras}
     if version:
         steps[VERSION] = VERSION_SPACE
     spaces = {name: _in_time(space, length) for name, space in steps.items()}
     spaces["obs"] = _in_time(obs, length + 1)
-    return Dict(spaces if state is None else {**spaces, "state": state})
+    return Dict({**spaces, "memory": memory} if memory.flatten() else spaces)
 
 
 class SequenceAdder:
     """Turns vector steps into sequences of the tables' length.
 
-        signature = sequence_signature(obs, action, length=80, state=lstm_state)
-        adder = SequenceAdder(table, num_envs=8, gamma=0.997, overlap=40, burn_in=40)
-        adder.add(obs, action, {"state": state_before}, reward, terminated, truncated, next_obs, final_obs, valid)
+        signature = sequence_signature(obs, action, length=80, memory=lstm_memory)
+        adder = SequenceAdder(table, num_envs=8, overlap=40, burn_in=40)
+        adder.add(obs, action, {"memory": memory_before}, reward, terminated, truncated, next_obs, final_obs, valid)
 
     Neighbouring sequences of an episode share ``overlap`` steps. Sequences never cross an episode's end: the last one
     is padded. One that would hold nothing new, or nothing behind its ``burn_in`` steps, is left out.
@@ -74,7 +80,6 @@ class SequenceAdder:
         self,
         sinks: Sink | Sequence[Sink],
         num_envs: int,
-        gamma: float = 0.99,
         *,
         overlap: int = 0,
         burn_in: int = 0,
@@ -88,18 +93,19 @@ class SequenceAdder:
             raise ConfigError(
                 f"overlap={overlap}, burn_in={burn_in}; both lie between 0 and length − 1 = {length - 1}."
             )
-        if not 0 <= gamma <= 1:
-            raise ConfigError(f"gamma={gamma}; a discount factor lies between 0 and 1.")
-        self.num_envs, self.gamma, self.overlap, self.burn_in = num_envs, gamma, overlap, burn_in
-        extras = [name for name in spaces if name not in (*NEEDED, "state", VERSION)]
+        if num_envs < 1:
+            raise ConfigError(f"num_envs={num_envs}; an adder has at least one environment.")
+        self.num_envs, self.overlap, self.burn_in = num_envs, overlap, burn_in
+        extras = [name for name in spaces if name not in (*NEEDED, "memory", VERSION)]
         taken = {name: _one_step(spaces[name]) for name in ("obs", "action", *extras)}
-        if "state" in spaces:
-            taken["state"] = spaces["state"]
+        if "memory" in spaces:
+            taken["memory"] = spaces["memory"]
         self._intake = Intake(each, num_envs, taken, length + 1, priority)
         self._count = np.zeros(num_envs, np.int64)
         self._first = np.ones(num_envs, np.bool_)  # no sequence of this episode was emitted yet
-        numbers: dict[str, list[Leaf]] = {"reward": [Float(())], "discount": [Float(())], "mask": [Bool(())]}
-        kept = {**self._intake.kept, **numbers}
+        facts: dict[str, list[Leaf]] = {"reward": [Float(())]}
+        facts |= {name: [Bool(())] for name in ("terminated", "truncated", "mask")}
+        kept = {**self._intake.kept, **facts}
         # One more row than steps, for the observation behind the last.
         self._rows = {
             name: [np.zeros((num_envs, length + (name == "obs"), *leaf.shape), leaf.numpy_dtype) for leaf in leaves]
@@ -141,7 +147,7 @@ class SequenceAdder:
             now, after, finals = intake.sharing.intern(now, after, finals, ended)
         given["obs"] = now
         given["reward"] = [np.asarray(reward, np.float32)]
-        given["discount"] = [np.where(terminated, 0.0, self.gamma).astype(np.float32)]
+        given["terminated"], given["truncated"] = [terminated], [truncated]
         given["mask"] = [real]
         self._store(given, after, finals, np.flatnonzero(real), ended)
         return self._emit(ended)
@@ -171,8 +177,8 @@ class SequenceAdder:
             for b in out[~full[out]]:
                 self._pad(b)
             parts = {name: [rows[out] for rows in leaves] for name, leaves in self._rows.items()}
-            if "state" in parts:
-                parts["state"] = [rows[:, 0] for rows in parts["state"]]
+            if "memory" in parts:
+                parts["memory"] = [rows[:, 0] for rows in parts["memory"]]
             self._intake.deliver(parts, out.size)
         going_on = np.flatnonzero(full & ~ended)
         if going_on.size:
@@ -223,9 +229,8 @@ class SequenceAdder:
 def EpisodeAdder(
     sinks: Sink | Sequence[Sink],
     num_envs: int,
-    gamma: float = 0.99,
     *,
     priority: Priority | None = None,
 ) -> SequenceAdder:
     """Whole episodes, padded to the tables' length; a longer one becomes several items, one after the other."""
-    return SequenceAdder(sinks, num_envs, gamma, priority=priority)
+    return SequenceAdder(sinks, num_envs, priority=priority)
