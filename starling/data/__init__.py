@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 __all__ = [
     "Beta",
     "Checkpointer",
+    "Chunk",
     "CompressedFramePool",
     "Dataset",
     "DatasetWriter",
@@ -45,6 +46,7 @@ __all__ = [
 _HOMES = {
     "Beta": "starling.data.tables.sample",
     "Checkpointer": "starling.data.saving.checkpoints",
+    "Chunk": "starling.data.adders.chunks",
     "CompressedFramePool": "starling.data.frames.compressed",
     "Dataset": "starling.data.datasets.files",
     "DatasetWriter": "starling.data.datasets.files",
@@ -83,6 +85,7 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
+    from starling.data.adders.chunks import Chunk
     from starling.data.adders.nstep import NStepAdder, TransitionAdder, transition_signature
     from starling.data.adders.sequences import EpisodeAdder, SequenceAdder, sequence_signature
     from starling.data.datasets.episodes import (

@@ -35,22 +35,16 @@ WITHOUT_NUMBA = """
 import sys
 import numpy as np
 from starling.core.spaces import Float, Int
-from starling.data import NStepAdder, SequenceAdder, sequence_signature, transition_signature
-
-class Keep:
-    shared = {}
-    def __init__(self, signature):
-        self.signature, self.items = signature, 0
-    def insert_leaves(self, leaves, n, priorities=None, timeout=None):
-        self.items += n
+from starling.data import Chunk, NStepAdder, SequenceAdder, sequence_signature, transition_signature
 
 obs, no = np.zeros(2, np.float32), np.zeros(2, bool)
-one, two = Keep(transition_signature(Float(()), Int(()))), Keep(sequence_signature(Float(()), Int(()), 2))
+one = Chunk(transition_signature(Float(()), Int(())), 8)
+two = Chunk(sequence_signature(Float(()), Int(()), 2), 8)
 for adder in (NStepAdder(one, 2, 3), SequenceAdder(two, 2)):
     for _ in range(4):
         adder.add(obs, np.zeros(2, np.int32), None, np.ones(2), no, no, obs)
 foreign = {"numba", "llvmlite", "safetensors", "pyarrow"} & set(sys.modules)
-print(one.items, two.items, sorted(foreign))
+print(one.take()[1], two.take()[1], sorted(foreign))
 """
 
 
