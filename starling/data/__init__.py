@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
-    "Beta",
     "Checkpointer",
     "Chunk",
     "CompressedFramePool",
@@ -44,7 +43,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Beta": "starling.data.tables.sample",
     "Checkpointer": "starling.data.saving.checkpoints",
     "Chunk": "starling.data.adders.chunks",
     "CompressedFramePool": "starling.data.frames.compressed",
@@ -113,7 +111,7 @@ if TYPE_CHECKING:
         SamplesPerInsert,
         TableClosedError,
     )
-    from starling.data.tables.sample import Beta, Sample
+    from starling.data.tables.sample import Sample
     from starling.data.tables.selectors import Selector, prioritized
     from starling.data.tables.store import Store
     from starling.data.tables.table import Table, queue, stack

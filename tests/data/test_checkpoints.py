@@ -250,7 +250,7 @@ def test_frozen_arrays_are_read_as_they_were_whatever_is_written_meanwhile(seed,
 
 
 def test_items_removed_while_a_checkpoint_is_written_are_still_in_it():
-    table = Table(POINT, 100, sampler=prioritized(1.0))
+    table = Table(POINT, 100, sampler=prioritized(1.0, epsilon=0))
     keys = table.insert(points(*range(100)), np.full(100, 2.0))
     frozen = table.prepare()
     with table.admission.lock:

@@ -26,6 +26,7 @@ from starling.data import (
     TableServer,
     Writer,
     ask_server,
+    prioritized,
     queue,
     transition_signature,
 )
@@ -188,6 +189,29 @@ def test_what_does_not_fit_is_refused(here, tmp_path):
     with pytest.raises(DataError, match="lacks 'tables'"):
         ask_server(address, "nonsense")
     writer.close()
+
+
+def test_beta_may_change_from_draw_to_draw(here):
+    table = Table(POINT, 4, sampler=prioritized(1.0, epsilon=0), beta=1.0)
+    table.insert(points(0, 1), [1.0, 4.0])  # the second is four times as likely
+    sampler = ShardedSampler([Sampler(here(table), "t", POINT, 5)])
+    for beta, weight in ((None, 0.25), (0.0, 1.0), (0.5, 0.5)):  # 4^−β, of which the table's is 1
+        sample = sampler.sample(60, beta=beta)
+        np.testing.assert_allclose(sample.weights, np.where(sample.data["n"] == 0, 1.0, weight))
+    with pytest.raises(ConfigError, match="beta=7"):
+        sampler.sample(5, beta=7)
+    sampler.close()
+
+
+def test_a_sampler_that_attaches_leaves_the_batches_that_are_there_already(here):
+    table = Table(POINT, 4, sampler=prioritized(1.0, epsilon=0))
+    table.insert(points(0, 1), [1.0, 4.0])
+    sampler = Sampler(here(table), "t", POINT, 5, prefetch=1)
+    wait_for(lambda: int(sampler._counters[HEAD]) == 3)  # all its batches are filled
+    sampler._attach()
+    sample = sampler.sample(60)
+    np.testing.assert_allclose(sample.weights, np.where(sample.data["n"] == 0, 1.0, 0.25))
+    sampler.close()
 
 
 def test_priorities_go_back_to_the_shard_that_owns_the_item(here):

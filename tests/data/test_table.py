@@ -7,7 +7,7 @@ import pytest
 from starling.core.errors import ConfigError, DataError, UnknownNameError
 from starling.core.spaces import Dict, Float, Int, Tuple
 from starling.core.trees import items, nest
-from starling.data import Beta, MinSize, Queue, RateLimitTimeout, Table, TableClosedError, prioritized
+from starling.data import MinSize, Queue, RateLimitTimeout, Table, TableClosedError, prioritized
 
 from .helpers import POINT, points
 
@@ -76,7 +76,7 @@ def test_an_updated_priority_moves_an_item_in_a_heap():
 
 
 def test_prioritized_draws_report_their_chances_and_weights():
-    table = Table(POINT, 4, sampler=prioritized(0.5), beta=0.5)
+    table = Table(POINT, 4, sampler=prioritized(0.5, epsilon=0), beta=0.5)
     table.insert(points(0, 1), [1.0, 9.0])  # p^α = 1, 3: chances 1/4 and 3/4
     sample = table.sample(4)
     assert sample.data["n"].tolist() == [0, 1, 1, 1]  # one draw in each quarter of the total
@@ -84,9 +84,41 @@ def test_prioritized_draws_report_their_chances_and_weights():
     np.testing.assert_allclose(sample.weights, [1, 3**-0.5, 3**-0.5, 3**-0.5], rtol=1e-6)
 
 
-def test_beta_moves_linearly_with_the_number_of_drawn_items():
-    beta = Beta(0.4, 1.0, 100)
-    assert [beta(0), beta(50), beta(100), beta(1000)] == [0.4, 0.7, 1.0, 1.0]
+@pytest.mark.parametrize("inserted", ["one by one", "together", "later"])
+@pytest.mark.parametrize("remover", ["fifo", "uniform"])
+def test_an_item_of_priority_zero_is_drawn_with_the_weight_of_epsilon(inserted, remover):
+    # ε = 1/4, α = 1/2: weights (0 + 1/4)^½ = 1/2 and (2 + 1/4)^½ = 3/2, chances 1/4 and 3/4.
+    table = Table(POINT, 4, sampler=prioritized(0.5, epsilon=0.25), remover=remover)
+    if inserted == "one by one":
+        table.insert(points(0), [0.0])
+        table.insert(points(1), [2.0])
+    elif inserted == "together":
+        table.insert(points(0, 1), [0.0, 2.0])
+    else:
+        table.update_priorities(table.insert(points(0, 1)), [0.0, 2.0])
+    sample = table.sample(4)
+    assert sorted(sample.data["n"].tolist()) == [0, 1, 1, 1]
+    np.testing.assert_allclose(sorted(sample.probabilities), [0.25, 0.75, 0.75, 0.75])
+
+
+def test_epsilon_is_a_millionth_unless_said_otherwise():
+    table = Table(POINT, 4, sampler=prioritized(1.0))
+    table.insert(points(0, 1), [0.0, 1.0])
+    sample = table.sample(2)
+    assert sample.data["n"].tolist() == [1, 1]  # a millionth is seldom drawn, but its chance is not zero
+    np.testing.assert_allclose(sample.probabilities, (1 + 1e-6) / (1 + 2e-6), rtol=1e-12)
+
+
+def test_a_caller_gives_beta_at_every_draw():
+    table = Table(POINT, 4, sampler=prioritized(1.0, epsilon=0))
+    table.insert(points(0, 1), [1.0, 4.0])  # chances 1/5 and 4/5: the second is four times as likely
+    for beta, weight in ((0.0, 1.0), (0.5, 0.5), (1.0, 0.25)):  # 4^−β
+        sample = table.sample(5, beta=beta)
+        np.testing.assert_allclose(sample.weights, np.where(sample.data["n"] == 0, 1.0, weight))
+    with pytest.raises(ConfigError, match=r"beta=1\.5"):
+        table.sample(5, beta=1.5)
+    with pytest.raises(ConfigError, match="beta=-1"):
+        Table(POINT, 4, beta=-1)
 
 
 def test_items_without_priority_get_the_largest_seen():
@@ -98,8 +130,9 @@ def test_items_without_priority_get_the_largest_seen():
     assert state["index"]["priorities"][:2].tolist() == [7.0, 7.0]
 
 
-def test_where_all_priorities_are_zero_draws_are_uniform():
-    table = Table(POINT, 8, sampler=prioritized(1.0))
+@pytest.mark.parametrize("epsilon", [0, 1e-6])
+def test_where_all_priorities_are_zero_draws_are_uniform(epsilon):
+    table = Table(POINT, 8, sampler=prioritized(1.0, epsilon))
     table.insert(points(0, 1, 2, 3), np.zeros(4))
     assert set(drawn(table, 64)) == {0, 1, 2, 3}
 
@@ -124,7 +157,7 @@ def test_more_draws_than_are_left_have_to_wait():
 
 
 def test_keys_of_removed_items_are_ignored_and_counted():
-    table = Table(POINT, 2, sampler=prioritized(1.0))
+    table = Table(POINT, 2, sampler=prioritized(1.0, epsilon=0))
     old = table.insert(points(0, 1), [1.0, 1.0])
     new = table.insert(points(2, 3), [1.0, 1.0])
     assert table.update_priorities(np.concatenate([old, new]), [5.0, 5.0, 0.0, 2.0]) == 2
@@ -261,6 +294,8 @@ def test_impossible_tables_are_refused():
         Table(Dict(), 1)
     with pytest.raises(ConfigError, match="max_times_sampled=-1"):
         Table(POINT, 1, max_times_sampled=-1)
+    with pytest.raises(ConfigError, match="epsilon=-1"):
+        prioritized(0.6, -1)
     with pytest.raises(UnknownNameError, match="'uniform'"):
         Table(POINT, 1, sampler="unifrom")
     with pytest.raises(DataError, match="batch_size=0"):

@@ -35,18 +35,15 @@ class Model:
         if rule in ("max_heap", "min_heap"):
             best = (max if rule == "max_heap" else min)(self.items[k][1] for k in keys)
             return [k for k in keys if self.items[k][1] == best]
-        if rule == "prioritized":
-            positive = [k for k in keys if self.items[k][1] > 0]
-            return positive or keys
         return keys
 
     def chance(self, key):
         if self.sampler == "uniform":
             return 1 / len(self.items)
         if self.sampler == "prioritized":
-            weights = {k: item[1] ** 0.6 for k, item in self.items.items()}
+            weights = {k: (item[1] + 1e-6) ** 0.6 for k, item in self.items.items()}
             total = sum(weights.values())
-            return weights[key] / total if total else 1 / len(self.items)
+            return weights[key] / total
         return 1.0
 
 
@@ -178,7 +175,7 @@ def chi_square_of_prioritized_draws(draws, batch):
     rng = np.random.default_rng(0)
     priorities = rng.gamma(0.5, size=300)
     priorities[::10] = 0.0
-    table = Table(POINT, 300, sampler=prioritized(0.7), seed=4)
+    table = Table(POINT, 300, sampler=prioritized(0.7, epsilon=0), seed=4)
     keys = table.insert(points(*range(300)), np.ones(300))
     table.update_priorities(keys, priorities)
     counts = np.zeros(300)

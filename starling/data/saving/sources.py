@@ -51,8 +51,8 @@ def _table_source(name: str, table: Table) -> Source:
     describe = {
         "capacity": table.capacity,
         "columns": [f"{p}: {a.dtype}{list(a.shape[1:])}" for p, a in zip(contents.paths, contents.arrays)],
-        "sampler": [table.sampler.name, table.sampler.alpha],
-        "remover": [table.remover.name, table.remover.alpha],
+        "sampler": [table.sampler.name, *table.sampler.weighing],
+        "remover": [table.remover.name, *table.remover.weighing],
         "max_times_sampled": table.index.max_times,
     }
     return Source(

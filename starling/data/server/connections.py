@@ -114,6 +114,7 @@ class SamplerEnd:
         self.connection, self.segment, self.table, self.batch, self.depth = connection, segment, table, batch, depth
         self._log = log
         arrays = segment.arrays
+        arrays[WEIGHTS][...] = 1.0
         names = [*table.columns.paths, KEYS, PROBABILITIES, WEIGHTS]
         self._samples = [
             make_sample(table.columns, batch, {name: arrays[name][i] for name in names}) for i in range(depth)

@@ -31,7 +31,7 @@ from starling.data.server.protocol import (
 )
 from starling.data.tables.kernels import fence
 from starling.data.tables.layout import Columns
-from starling.data.tables.sample import Sample, make_sample
+from starling.data.tables.sample import Sample, check_beta, make_sample, weigh
 
 __all__ = ["Sampler"]
 
@@ -80,10 +80,15 @@ class Sampler:
         self._taken = 0
         self._update_keys, self._update_priorities = segment.arrays[UPDATE_KEYS], segment.arrays[UPDATE_PRIORITIES]
 
-    def sample(self, timeout: float | None = None) -> Sample:
-        """The next batch."""
-        if self._left:
-            return self._left.pop(0)
+    def sample(self, timeout: float | None = None, *, beta: float | None = None) -> Sample:
+        """The next batch; ``beta`` is the exponent of its importance weights, where it is not the table's."""
+        exponent = None if beta is None else check_beta(beta)
+        sample = self._left.pop(0) if self._left else self._next(timeout)
+        if exponent is not None:
+            weigh(sample, exponent)
+        return sample
+
+    def _next(self, timeout: float | None) -> Sample:
         self._counters[TAIL] = max(0, self._taken - 1)  # the batch before the last may be overwritten
         fence()
         self._wake_server()

@@ -59,10 +59,10 @@ class ShardedSampler:
         self.samplers = list(samplers)
         self._turn = 0
 
-    def sample(self, timeout: float | None = None) -> Sample:
+    def sample(self, timeout: float | None = None, *, beta: float | None = None) -> Sample:
         self._turn += 1
         shard = self._turn % len(self.samplers)
-        sample = self.samplers[shard].sample(timeout)
+        sample = self.samplers[shard].sample(timeout, beta=beta)
         sample.keys *= len(self.samplers)
         sample.keys += shard
         return sample

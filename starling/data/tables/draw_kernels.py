@@ -93,8 +93,8 @@ def evict_one(  # type: ignore[no-untyped-def]
 def insert_many(  # type: ignore[no-untyped-def]
     count, uniforms, new_priorities, slots, evicted,
     keys, priorities, times, free,
-    s_kind, s_ints, s_floats, s_levels, s_alpha,
-    r_kind, r_ints, r_floats, r_levels, r_alpha, keep,
+    s_kind, s_ints, s_floats, s_levels, s_weighing,
+    r_kind, r_ints, r_floats, r_levels, r_weighing, keep,
 ):  # fmt: skip
     """Find a slot for each new item, making room where needed; ``evicted`` says which slots held another item.
 
@@ -122,8 +122,8 @@ def insert_many(  # type: ignore[no-untyped-def]
         priorities[slot] = new_priorities[i]
         touch(times, slot, k_times)
         times[slot] = 0
-        add(s_kind, s_ints, s_floats, s_levels, slot, new_priorities[i], s_alpha, k_s_ints, k_s_floats)
-        add(r_kind, r_ints, r_floats, r_levels, slot, new_priorities[i], r_alpha, k_r_ints, k_r_floats)
+        add(s_kind, s_ints, s_floats, s_levels, slot, new_priorities[i], s_weighing, k_s_ints, k_s_floats)
+        add(r_kind, r_ints, r_floats, r_levels, slot, new_priorities[i], r_weighing, k_r_ints, k_r_floats)
     return removed
 
 
@@ -184,12 +184,12 @@ def rarity(chances, count, weights):  # type: ignore[no-untyped-def]
 def update_many(  # type: ignore[no-untyped-def]
     updated, new_priorities, new_weights, slots, weights, nodes,
     keys, priorities,
-    s_kind, s_ints, s_floats, s_levels, s_alpha,
-    r_kind, r_ints, r_floats, r_levels, r_alpha, keep,
+    s_kind, s_ints, s_floats, s_levels, s_weighing,
+    r_kind, r_ints, r_floats, r_levels, r_weighing, keep,
 ):  # fmt: skip
     """Set the priority of each key that is still there; returns how many were.
 
-    ``new_weights`` are the priorities to the power of the sampler's exponent, where that is prioritized.
+    ``new_weights`` are the sampler's weights of the priorities, where that is prioritized.
     """
     capacity = keys.size
     found = 0
@@ -204,9 +204,9 @@ def update_many(  # type: ignore[no-untyped-def]
         if s_kind == PRIORITIZED:
             weights[found] = new_weights[i]
         elif s_kind in (MAX_HEAP, MIN_HEAP):
-            change(s_kind, s_ints, s_floats, s_levels, slot, new_priorities[i], s_alpha, k_s_ints, k_s_floats)
+            change(s_kind, s_ints, s_floats, s_levels, slot, new_priorities[i], s_weighing, k_s_ints, k_s_floats)
         if r_kind != FIFO and r_kind != LIFO and r_kind != UNIFORM:
-            change(r_kind, r_ints, r_floats, r_levels, slot, new_priorities[i], r_alpha, k_r_ints, k_r_floats)
+            change(r_kind, r_ints, r_floats, r_levels, slot, new_priorities[i], r_weighing, k_r_ints, k_r_floats)
         found += 1
     if s_kind == PRIORITIZED:
         set_many(s_floats, s_levels, slots, weights, found, nodes, k_s_floats)

@@ -94,14 +94,14 @@ class Index:
 
     def _weigh_run(self, start: int, end: int) -> None:
         """Bring the sum tree in line with the priorities of a run of slots."""
-        tree, levels, alpha, n = self.sampling.floats, self.sampling.levels, self.sampler.alpha, end - start
+        tree, levels, n = self.sampling.floats, self.sampling.levels, end - start
         keep = None if self._keep is None else self._keep[kernels.ARRAYS.index("sampling_floats")]
         if n == 1:
-            set_one(tree, levels, start, self.priorities[start] ** alpha, keep)
+            set_one(tree, levels, start, self.sampler.weights(self.priorities[start]), keep)
             return
         slots, weights, nodes = self.scratch(n)[:3]
         slots[:n] = np.arange(start, end)
-        np.power(self.priorities[start:end], alpha, out=weights[:n])
+        weights[:n] = self.sampler.weights(self.priorities[start:end])
         set_many(tree, levels, slots, weights, n, nodes, keep)
 
     def claim(self, n: int, priorities: np.ndarray | float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -113,7 +113,7 @@ class Index:
         sampling, removing = self._pair
         removed = kernels.insert_many(
             n, uniforms, weights, slots, evicted, self.keys, self.priorities, self.times, self.free,
-            *sampling, self.sampler.alpha, *removing, self.remover.alpha, self._keep,
+            *sampling, self.sampler.weighing, *removing, self.remover.weighing, self._keep,
         )  # fmt: skip
         self.evicted += removed
         self.size += n - removed
@@ -140,10 +140,10 @@ class Index:
         """Set priorities by key; returns how many of the keys are present."""
         slots, weights, nodes = self.scratch(keys.size)[:3]
         sampling, removing = self._pair
-        new_weights = np.power(priorities, self.sampler.alpha) if self.sampler.kind == PRIORITIZED else priorities
+        new_weights = self.sampler.weights(priorities) if self.sampler.kind == PRIORITIZED else priorities
         found = kernels.update_many(
             keys, priorities, new_weights, slots, weights, nodes, self.keys, self.priorities,
-            *sampling, self.sampler.alpha, *removing, self.remover.alpha, self._keep,
+            *sampling, self.sampler.weighing, *removing, self.remover.weighing, self._keep,
         )  # fmt: skip
         return int(found)
 

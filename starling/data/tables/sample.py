@@ -1,4 +1,4 @@
-"""What a draw returns, in buffers that are used again; and the schedule of the importance exponent."""
+"""What a draw returns, in buffers that are used again; and the importance weights of a draw."""
 
 from __future__ import annotations
 
@@ -9,28 +9,20 @@ from typing import Any
 import numpy as np
 
 from starling.core.errors import ConfigError
+from starling.data.tables.draw_kernels import rarity
 from starling.data.tables.kernels import SOURCE, STRIDE, TARGET, WIDTH, address
 from starling.data.tables.layout import Columns
 
-__all__ = ["Beta", "Results", "Sample", "make_sample"]
+__all__ = ["Results", "Sample", "check_beta", "make_sample", "weigh"]
 
 REUSED = 2  # results handed out in turn
 
 
-@dataclass(frozen=True)
-class Beta:
-    """The exponent of importance weights, moving linearly from ``start`` to ``end`` over so many drawn items."""
-
-    start: float = 0.4
-    end: float = 1.0
-    over: int = 1_000_000
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.start <= 1 and 0 <= self.end <= 1 and self.over >= 1):
-            raise ConfigError(f"{self}: start and end lie between 0 and 1, over is at least 1.")
-
-    def __call__(self, samples: int) -> float:
-        return self.start + (self.end - self.start) * min(1.0, samples / self.over)
+def check_beta(beta: float) -> float:
+    """The exponent of importance weights; ConfigError where it is none."""
+    if not 0 <= beta <= 1:
+        raise ConfigError(f"beta={beta}; the exponent of importance weights lies between 0 (none) and 1 (full).")
+    return beta
 
 
 @dataclass(eq=False, slots=True)
@@ -57,19 +49,19 @@ class Sample:
 def make_sample(columns: Columns, batch_size: int, given: Mapping[str, np.ndarray] | None = None) -> Sample:
     """Buffers for a batch, and the plan by which rows are copied into them.
 
-    ``given`` brings the buffers by the paths of the leaves, with keys, probabilities and weights in parentheses.
+    ``given`` brings the buffers by the paths of the leaves, with keys, probabilities and weights in parentheses. They
+    are left as they are: there may be a draw in them already.
     """
     if given is None:
         leaves = columns.empty(batch_size)
         given = {
             "(keys)": np.empty(batch_size, np.int64),
             "(probabilities)": np.empty(batch_size),
-            "(weights)": np.empty(batch_size, np.float32),
+            "(weights)": np.ones(batch_size, np.float32),
         }
     else:
         leaves = [given[path] for path in columns.paths]
     keys, probabilities, weights = (given[name] for name in ("(keys)", "(probabilities)", "(weights)"))
-    weights[:] = 1.0
     plain = [i for i in range(len(leaves)) if i not in columns.pools]
     plan = np.empty((len(plain), 4), np.int64)
     for line, i in enumerate(plain):
@@ -88,6 +80,12 @@ def make_sample(columns: Columns, batch_size: int, given: Mapping[str, np.ndarra
         leaves=leaves,
         plan=plan,
     )
+
+
+def weigh(sample: Sample, beta: float) -> None:
+    """Set the weights of a draw: (items · probability) ** −beta, divided by the largest of the batch."""
+    rarity(sample.probabilities, sample.batch_size, sample.weights)
+    np.power(sample.weights, np.float32(beta), out=sample.weights)
 
 
 class Results:

@@ -6,7 +6,7 @@ of sampler and remover, and a selector's exact state is the contents of two arra
 
     kind                      integers                                floats
     uniform                   count, -, members, position of slot     -
-    prioritized(alpha)        count, -, members, position of slot     sum tree of priority ** alpha
+    prioritized(alpha)        count, -, members, position of slot     sum tree of (priority + epsilon) ** alpha
     fifo, lifo                oldest, newest, next, previous          -
     max_heap, min_heap        count, -, heap, position of slot        sort key of slot
 """
@@ -38,6 +38,7 @@ __all__ = [
     "drop",
     "pick",
     "prioritized",
+    "weight",
 ]
 
 UNIFORM, PRIORITIZED, FIFO, LIFO, MAX_HEAP, MIN_HEAP = range(6)
@@ -50,21 +51,29 @@ KINDS = {
     "min_heap": MIN_HEAP,
 }
 HEAD = 2  # integers before the two arrays of one number per slot
+EPSILON = 1e-6  # as in OpenAI Baselines and RLlib; Schaul et al. (2016) say "a small positive constant"
 LARGEST_WEIGHT = 1e200  # far enough from overflow that no sum of weights reaches it
 
 
 @dataclass(frozen=True)
 class Selector:
-    """A rule that picks one of the items. ``alpha`` is the exponent of the prioritized rule."""
+    """A rule that picks one of the items.
+
+    The prioritized rule picks an item with probability ∝ (priority + epsilon) ** alpha. An item whose error happened to
+    be zero would else never be drawn again, and its priority never corrected.
+    """
 
     name: str
     alpha: float = 1.0
+    epsilon: float = EPSILON
 
     def __post_init__(self) -> None:
         if self.name not in KINDS:
             raise UnknownNameError("selector", self.name, KINDS)
         if not (np.isfinite(self.alpha) and self.alpha >= 0):
             raise ConfigError(f"alpha={self.alpha}; the exponent of priorities must be finite and at least 0.")
+        if not 0 <= self.epsilon <= 1:
+            raise ConfigError(f"epsilon={self.epsilon}; what is added to priorities lies between 0 and 1, near 0.")
 
     @property
     def kind(self) -> int:
@@ -79,14 +88,23 @@ class Selector:
     def uses_priorities(self) -> bool:
         return self.kind in (PRIORITIZED, MAX_HEAP, MIN_HEAP)
 
+    @property
+    def weighing(self) -> tuple[float, float]:
+        """What ``weight`` needs."""
+        return float(self.alpha), float(self.epsilon)
+
+    def weights(self, priorities: np.ndarray) -> np.ndarray:
+        """(priority + epsilon) ** alpha of each item."""
+        return (priorities + self.epsilon) ** self.alpha
+
     def nbytes(self, capacity: int) -> int:
         floats = {PRIORITIZED: tree_size(capacity), MAX_HEAP: capacity, MIN_HEAP: capacity}.get(self.kind, 0)
         return 8 * (HEAD + 2 * capacity + floats)
 
 
-def prioritized(alpha: float = 0.6) -> Selector:
-    """Draw an item with probability priority ** alpha / Σ."""
-    return Selector("prioritized", alpha)
+def prioritized(alpha: float = 0.6, epsilon: float = EPSILON) -> Selector:
+    """Draw an item with probability (priority + epsilon) ** alpha / Σ; see ``Selector``."""
+    return Selector("prioritized", alpha, epsilon)
 
 
 def as_selector(value: Selector | str) -> Selector:
@@ -161,7 +179,14 @@ def _sort_key(kind, priority):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def add(kind, ints, floats, levels, slot, priority, alpha, k_ints, k_floats):  # type: ignore[no-untyped-def]
+def weight(priority, weighing):  # type: ignore[no-untyped-def]
+    """(priority + epsilon) ** alpha."""
+    alpha, epsilon = weighing
+    return (priority + epsilon) ** alpha
+
+
+@njit(cache=True, nogil=True)
+def add(kind, ints, floats, levels, slot, priority, weighing, k_ints, k_floats):  # type: ignore[no-untyped-def]
     """Let an item in."""
     capacity = (ints.size - HEAD) // 2
     if kind in (FIFO, LIFO):
@@ -175,7 +200,7 @@ def add(kind, ints, floats, levels, slot, priority, alpha, k_ints, k_floats):  #
     _place(ints, capacity, count, slot, k_ints)
     _put(ints, 0, count + 1, k_ints)
     if kind == PRIORITIZED:
-        set_one(floats, levels, slot, priority**alpha, k_floats)
+        set_one(floats, levels, slot, weight(priority, weighing), k_floats)
     elif kind != UNIFORM:
         _put(floats, slot, _sort_key(kind, priority), k_floats)
         _sift(ints, floats, capacity, count, k_ints)
@@ -202,10 +227,10 @@ def drop(kind, ints, floats, levels, slot, k_ints, k_floats):  # type: ignore[no
 
 
 @njit(cache=True, nogil=True)
-def change(kind, ints, floats, levels, slot, priority, alpha, k_ints, k_floats):  # type: ignore[no-untyped-def]
+def change(kind, ints, floats, levels, slot, priority, weighing, k_ints, k_floats):  # type: ignore[no-untyped-def]
     """Give an item another priority."""
     if kind == PRIORITIZED:
-        set_one(floats, levels, slot, priority**alpha, k_floats)
+        set_one(floats, levels, slot, weight(priority, weighing), k_floats)
     elif kind in (MAX_HEAP, MIN_HEAP):
         capacity = (ints.size - HEAD) // 2
         _put(floats, slot, _sort_key(kind, priority), k_floats)

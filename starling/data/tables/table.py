@@ -27,7 +27,7 @@ from starling.data.tables.contents import Contents
 from starling.data.tables.index import Index
 from starling.data.tables.limiters import Limiter, MinSize, Queue
 from starling.data.tables.memory import refuse_if_too_large
-from starling.data.tables.sample import Beta, Results, Sample, make_sample
+from starling.data.tables.sample import Results, Sample, check_beta, make_sample, weigh
 from starling.data.tables.selectors import LARGEST_WEIGHT, PRIORITIZED, Selector, as_selector
 from starling.data.tables.snapshots import Frozen
 from starling.data.tables.store import Store
@@ -40,7 +40,7 @@ class Table:
     """Items with keys and priorities.
 
     ``max_times_sampled`` removes an item after so many draws (0: never). ``beta`` is the exponent of the importance
-    weights, a number or a schedule over drawn items. ``shared`` names the leaves whose frames lie in a pool.
+    weights of draws that bring none. ``shared`` names the leaves whose frames lie in a pool.
     ``directory`` keeps the columns in files there instead of in memory. ``store`` keeps the items once for several
     tables. ``check_values`` also tests bounds and finiteness at each insertion.
     """
@@ -54,7 +54,7 @@ class Table:
         remover: Selector | str = "fifo",
         limiter: Limiter | None = None,
         max_times_sampled: int = 0,
-        beta: float | Beta = 1.0,
+        beta: float = 1.0,
         shared: Mapping[str, AnyFramePool] | None = None,
         seed: int = 0,
         name: str = "table",
@@ -71,7 +71,7 @@ class Table:
         self.signature, self.capacity, self.name = signature, int(capacity), name
         self.sampler, self.remover = as_selector(sampler), as_selector(remover)
         self.priority_limit = LARGEST_WEIGHT ** (1 / max(self.sampler.alpha, self.remover.alpha, 1.0))
-        self._beta = beta if isinstance(beta, Beta) else Beta(float(beta), float(beta), 1)
+        self._beta = check_beta(beta)
         self._value_space = signature.ranked(batch=True) if check_values else None
         self.contents = contents = Contents(signature, self.capacity, shared, directory, store)
         self.columns, self.store = contents.columns, store
@@ -195,8 +195,9 @@ class Table:
     ) -> Sample:
         """Draw items; waits while the limiter says so, or until there is one.
 
-        Without ``out`` the result lies in buffers that the table uses again two calls later; copy what must live
-        longer, or bring ``out=table.buffers(batch_size)``.
+        ``beta`` is the exponent of the importance weights, for schedules over the progress of a run: from 0.4 to 1 in
+        Schaul et al. Without ``out`` the result lies in buffers that the table uses again two calls later; copy what
+        must live longer, or bring ``out=table.buffers(batch_size)``.
         """
         if batch_size < 1:
             raise DataError(f"batch_size={batch_size}; at least one item is drawn.")
@@ -205,21 +206,20 @@ class Table:
                 f"out has room for {out.batch_size} items of {out.owner.paths}, a batch of {batch_size} items of "
                 f"{self.columns.paths} was asked for; make it with this table's buffers({batch_size})."
             )
+        exponent = self._beta if beta is None else check_beta(beta)
         admission = self.admission
         with admission.lock:
             admission.enter_sample(batch_size, timeout)
             result = self._results.next(batch_size) if out is None else out
-            self._draw(result, batch_size, beta)
+            self._draw(result, batch_size, exponent)
             admission.drawn()
         return result
 
-    def _draw(self, out: Sample, n: int, beta: float | None) -> None:
+    def _draw(self, out: Sample, n: int, beta: float) -> None:
         removed = self.index.draw(out, n, self.rng)
         self.contents.gather(out, n)
         if self.sampler.kind == PRIORITIZED:
-            exponent = self._beta(self.admission.counts.samples) if beta is None else beta
-            kernels.rarity(out.probabilities, n, out.weights)
-            np.power(out.weights, np.float32(exponent), out=out.weights)
+            weigh(out, beta)
         self._count_draw(out, n, removed)
 
     def _count_draw(self, out: Sample, n: int, removed: int) -> None:
