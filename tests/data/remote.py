@@ -38,14 +38,14 @@ def serve_queue(address, directory):
 
 def write_for_ever(address, actor, batch):
     """Send numbered items until killed; a restarted writer goes on behind what the server accepted."""
-    writer = Writer(address, "t", ITEM, actor=actor, slots=64, patience=20)
+    writer = Writer(address, "t", ITEM, actor=actor, slots=64, patience=120)
     while True:
         writer.insert(items(actor, writer.sent, batch))
 
 
 def write_until(stop, address, actor, batch, done):
     """Send numbered items until told to stop; then report how many the server has, and how often it was lost."""
-    writer = Writer(address, "t", ITEM, actor=actor, slots=64, patience=30)
+    writer = Writer(address, "t", ITEM, actor=actor, slots=64, patience=120)
     while not stop.is_set():
         writer.insert(items(actor, writer.sent, batch))
         time.sleep(0.0005)
@@ -69,7 +69,7 @@ def kill(running):
     running.join(10)
 
 
-def wait_for(condition, seconds=20.0):
+def wait_for(condition, seconds=120.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -78,7 +78,7 @@ def wait_for(condition, seconds=20.0):
 
 def write_many(address, actor, count):
     """Send ``count`` items, one at a time."""
-    writer = Writer(address, "t", ITEM, actor=actor, slots=64, patience=60)
+    writer = Writer(address, "t", ITEM, actor=actor, slots=64, patience=120)
     for number in range(count):
         writer.insert(items(actor, number, 1))
     writer.close(timeout=None)
@@ -86,7 +86,7 @@ def write_many(address, actor, count):
 
 def sample_until(stop, address, batch):
     """Draw until told to stop."""
-    sampler = Sampler(address, "t", ITEM, batch, prefetch=2, patience=60)
+    sampler = Sampler(address, "t", ITEM, batch, prefetch=2, patience=120)
     while not stop.is_set():
         with contextlib.suppress(RateLimitTimeout):
             sampler.sample(timeout=0.2)

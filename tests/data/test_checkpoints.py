@@ -1,6 +1,8 @@
 import contextlib
 import functools
 import json
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 
-from starling.core.errors import CheckpointError
+from starling.core.errors import CheckpointError, ConfigError
 from starling.core.spaces import Dict, Int
 from starling.data import (
     Checkpointer,
@@ -31,6 +33,8 @@ from starling.data.tables.snapshots import Snapshot
 from .helpers import POINT, points
 from .test_frames import KINDS, Stacks, images, make_pool
 
+ROOT = Path(__file__).parents[2]
+
 
 def make(seed=0, **options):
     return Table(POINT, 50, **{"sampler": prioritized(0.6), "seed": seed, **options})
@@ -41,7 +45,8 @@ def filled(n=70, **options):
     rng = np.random.default_rng(0)
     for i in range(n):
         table.insert(points(i), [rng.random()])
-    table.sample(4)
+    if n:
+        table.sample(4)
     return table
 
 
@@ -102,6 +107,39 @@ def test_blocks_that_did_not_change_are_not_written_again(tmp_path):
     assert_continue_alike(table, other)
 
 
+@pytest.mark.parametrize("rewinds", [False, True])
+def test_a_block_is_written_again_where_other_items_took_the_keys_of_saved_ones(tmp_path, rewinds):
+    table = filled(20)
+    saver = Checkpointer(tmp_path, {"t": table}, block_bytes=10 * 16)
+    saver.save()
+    table.insert(points(*range(100, 120)))
+    saver.save()  # slots 20 … 39 hold 100 … 119
+    saver.load(1)
+    if rewinds:
+        saver.rewind(1)
+    table.insert(points(*range(200, 220)))  # the same slots, the same keys
+    saver.save()
+    other = make()
+    Checkpointer(tmp_path, {"t": other}).load()
+    assert other.state()["columns"]["n"][20:40].tolist() == list(range(200, 220))
+
+
+def test_a_table_that_removed_items_in_any_order_loads_one_that_did_not(tmp_path):
+    for number, saved in enumerate((filled(0), filled(20))):
+        Checkpointer(tmp_path / str(number), {"t": saved}).save()
+        table = filled(30)
+        table.remove(table.sample(5).keys)
+        table.insert(points(7, 8))
+        Checkpointer(tmp_path / str(number), {"t": table}).load()
+        for each in (saved, table):
+            keys = each.insert(points(50, 51, 52))
+            each.remove(keys[1:2])
+            each.insert(points(60, 61))
+            each.insert(points(*range(100, 145)))
+        np.testing.assert_array_equal(table.state()["columns"]["n"], saved.state()["columns"]["n"])
+        assert_continue_alike(saved, table)
+
+
 def test_old_checkpoints_and_their_files_go(tmp_path):
     table = filled(50)
     saver = Checkpointer(tmp_path, {"t": table}, block_bytes=10 * 16)
@@ -136,6 +174,82 @@ def test_a_torn_checkpoint_is_noticed_and_the_previous_one_loads(tmp_path, damag
     Checkpointer(tmp_path, {"t": other}).load()
     assert other.inserts == first["counters"]["inserts"]
     assert 7777 not in other.state()["columns"]["n"]
+
+
+def test_a_checkpoint_has_the_number_that_its_role_gives_it(tmp_path):
+    table = filled(20)
+    saver = Checkpointer(tmp_path, {"t": table}, keep=3)
+    assert saver.numbers() == []
+    saver.save(100)
+    table.insert(points(7777))
+    saver.save(250)
+    table.insert(points(8888))
+    saver.save()
+    assert saver.numbers() == [100, 250, 251]
+    for number, inserts in ((100, 20), (251, 22), (250, 21), (None, 22)):
+        other = make()
+        Checkpointer(tmp_path, {"t": other}).load(number)
+        assert other.inserts == inserts
+    saver.save(300)
+    assert saver.numbers() == [250, 251, 300]
+
+
+def test_a_number_that_is_not_newer_is_refused_and_the_checkpoints_stay(tmp_path):
+    table = filled(20)
+    saver = Checkpointer(tmp_path, {"t": table})
+    saver.save(5)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    table.insert(points(1))
+    for number in (5, 4):
+        with pytest.raises(CheckpointError, match=rf"number={number}.*has \[5\].*rewind\({number - 1}\)"):
+            saver.save(number)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    with pytest.raises(CheckpointError, match=r"no checkpoint 4 in .*has \[5\]"):
+        saver.load(4)
+    with pytest.raises(ConfigError, match="keep=0"):
+        Checkpointer(tmp_path, {"t": table}, keep=0)
+
+
+def test_rewinding_deletes_the_newer_checkpoints_and_their_files(tmp_path):
+    table = filled(50)
+    saver = Checkpointer(tmp_path, {"t": table}, block_bytes=10 * 16, keep=5)
+    saver.save(1)
+    files = {path.name for path in tmp_path.iterdir()}
+    for number in (2, 3):
+        table.insert(points(*range(number * 100, number * 100 + 30)))
+        saver.save(number)
+    saver.load(1)
+    saver.rewind(1)
+    assert saver.numbers() == [1]
+    assert {path.name for path in tmp_path.iterdir()} == files
+    table.insert(points(*range(500, 510)))  # slots 0 … 9: the first of five blocks
+    manifest = json.loads(json.loads(saver.save(2).read_text())["manifest"])
+    files = [block["file"][:8] for block in manifest["sources"]["t"]["blocks"]]
+    assert files == ["00000002", "00000001", "00000001", "00000001", "00000001"]
+    other = make()
+    Checkpointer(tmp_path, {"t": other}).load()
+    assert_continue_alike(table, other)
+    Checkpointer(tmp_path / "nothing", {"t": table}).rewind(3)
+
+
+def test_a_torn_checkpoint_that_was_asked_for_is_refused_and_changes_nothing(tmp_path):
+    table = filled()
+    saver = Checkpointer(tmp_path, {"t": table})
+    saver.save(1)
+    table.insert(points(7777))
+    saver.save(2)
+    next(tmp_path.glob("00000002-t-*")).write_bytes(b"x")
+    other = make()
+    with pytest.raises(CheckpointError, match="is torn"):
+        Checkpointer(tmp_path, {"t": other}).load(2)
+    assert len(other) == 0
+
+
+@pytest.mark.parametrize("step", ["save", "rewind"])
+def test_a_process_killed_at_any_moment_leaves_the_newest_whole_checkpoint(tmp_path, step):
+    command = [sys.executable, "-m", "tests.data.killed", str(tmp_path), step]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert int(done.stdout) > (30 if step == "save" else 5)  # so many moments were tried
 
 
 def test_foreign_or_missing_checkpoints_are_refused_and_change_nothing(tmp_path):
@@ -197,6 +311,34 @@ def test_shared_frames_are_saved_once_and_continue(tmp_path, kind):
         a, b = tables[name].sample(20).data, again[name].sample(20).data
         np.testing.assert_array_equal(a["obs"], b["obs"])
         np.testing.assert_array_equal(a["next_obs"], b["next_obs"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_that_share_frames_go_back_to_an_earlier_checkpoint(tmp_path, kind):
+    signature = transition_signature(images((4, 5, 3)), Int(()))
+    pool = make_pool(kind, images((4, 5, 3)), 90, -1)
+    table = Table(signature, 40, sampler="prioritized", shared={"obs": pool, "next_obs": pool})
+    adder = NStepAdder(table, 2, 2)
+    saver = Checkpointer(tmp_path, {"t": table}, also=adder.state, block_bytes=400)
+    env = Stacks(4, 2, -1, 0.1)
+    steps = [env.step() for _ in range(90)]
+    for number in (1, 2):
+        for step in steps[30 * number - 30 : 30 * number]:
+            adder.add(**step)
+        saver.save(number)
+    used, newest = pool.in_use, table.sample(20).data
+    newest = {name: leaf.copy() for name, leaf in newest.items()}
+    for step in steps[60:]:
+        adder.add(**step)
+    adder.restore(saver.load(1))
+    saver.rewind(1)
+    for step in steps[30:60]:
+        adder.add(**step)
+    assert pool.in_use == used
+    again = table.sample(20).data
+    for name, leaf in newest.items():
+        np.testing.assert_array_equal(again[name], leaf, err_msg=name)
+    saver.save(2)
 
 
 def test_a_snapshot_keeps_rows_that_are_overwritten_while_it_is_read():

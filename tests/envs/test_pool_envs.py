@@ -262,7 +262,8 @@ envs.reset()
 print(*[process.pid for process in envs._workers._processes], flush=True)
 envs.step(np.zeros((2, 1), np.float32))
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=root) as parent:
         started = [int(pid) for pid in parent.stdout.readline().split()]
         assert len(started) == 2
         parent.kill()

@@ -1,13 +1,16 @@
 """Checkpoints of tables on disk, taken while inserts go on.
 
     saver = Checkpointer("run/tables", {"replay": table})
-    saver.save()                     # inserts wait for a few milliseconds at a time
-    Checkpointer("run/tables", {"replay": fresh}).load()
+    saver.save(number)               # inserts wait for a few milliseconds at a time
+    Checkpointer("run/tables", {"replay": fresh}).load(number)
+
+Numbers are the caller's, or count by themselves. A role saves its tables, then its own checkpoint under the same
+number; killed in between, it resumes with ``load(number)`` and ``rewind(number)`` of the newest that both have.
 
 A checkpoint is a manifest (JSON) that names block files (safetensors) with their checksums. Blocks are written and
 fsynced, and only then named by a manifest that is renamed into place. A block that did not change since this
-checkpointer's last save or load is named again, not written again. The two newest checkpoints are kept; loading takes
-the newest that is whole.
+checkpointer's last save or load is named again, not written again. A process that is killed while it saves leaves the
+checkpoints before: loading takes the newest that is whole.
 
 Nothing is copied at the moment that a checkpoint shows: rows and arrays are frozen, and copied on write.
 """
@@ -24,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from starling.core.errors import CheckpointError
+from starling.core.errors import CheckpointError, ConfigError
 from starling.core.trees import items, nest
 from starling.data.saving.files import read_tensors, write_tensors
 from starling.data.saving.manifests import Manifests, entries_of
@@ -44,7 +47,8 @@ class Checkpointer:
 
     ``block_bytes`` is how much is copied while inserts wait. ``compress`` compresses the blocks, which pays for
     images. ``also`` returns a further tree of arrays and numbers, taken at the same moment (the adders' states,
-    say); ``load`` returns it. ``guard`` is a lock to be held at that moment, taken before the tables' own.
+    say); ``load`` returns it. ``guard`` is a lock to be held at that moment, taken before the tables' own. The
+    newest ``keep`` checkpoints stay.
     """
 
     def __init__(
@@ -56,11 +60,14 @@ class Checkpointer:
         compress: bool = False,
         block_bytes: int = 8_000_000,
         guard: threading.Lock | None = None,
+        keep: int = 2,
     ) -> None:
+        if keep < 1:
+            raise ConfigError(f"keep={keep}; at least the newest checkpoint stays.")
         self.directory = Path(directory)
         self._also, self._compress, self._block_bytes = also, compress, block_bytes
         self._tables, self._sources = list(tables.values()), sources_of(tables)
-        self._manifests = Manifests(self.directory)
+        self._manifests = Manifests(self.directory, keep)
         self._known: dict[tuple[str, str, int], tuple[str, dict[str, Any]]] = {}  # source, part, block → digest, entry
         self._saving = threading.Lock()
         self._guard = guard
@@ -68,12 +75,25 @@ class Checkpointer:
     def _block_rows(self, source: Source) -> int:
         return max(1, self._block_bytes // source.row_bytes)
 
-    def save(self) -> Path:
-        """Write a checkpoint and return its manifest; the previous one stays until this one is complete."""
+    def numbers(self) -> list[int]:
+        """The numbers of the checkpoints in the directory, the oldest first, whole or not."""
+        return self._manifests.numbers()
+
+    def save(self, number: int | None = None) -> Path:
+        """Write a checkpoint and return its manifest; the previous ones stay until this one is complete.
+
+        ``number`` is larger than those of all checkpoints in the directory; without it, by one.
+        """
         with self._saving:
+            newest = max(self.numbers(), default=0)
+            number = newest + 1 if number is None else number
+            if number <= newest:
+                raise CheckpointError(
+                    f"number={number}, and {self.directory} has {self.numbers()}; a checkpoint is newer than those "
+                    f"before it. To go back, call rewind({number - 1}) first."
+                )
             warm_up(self._tables)
             self.directory.mkdir(parents=True, exist_ok=True)
-            number = max(self._manifests.numbers(), default=0) + 1
             frozen = [source.prepare() for source in self._sources]
             try:
                 with contextlib.ExitStack() as locks:  # all at one moment
@@ -170,17 +190,18 @@ class Checkpointer:
         flat = {path: np.asarray(leaf) for path, leaf in items(tree)}
         return write_tensors(self.directory / name, flat, False)
 
-    @property
-    def exists(self) -> bool:
-        """Whether the directory has a checkpoint, whole or not."""
-        return bool(self._manifests.numbers())
+    def load(self, number: int | None = None) -> Any:
+        """Restore a checkpoint, or the newest that is whole; returns the further tree that was saved with it, or None.
 
-    def load(self) -> Any:
-        """Restore the newest whole checkpoint; returns the further tree that was saved with it, or None."""
+        A checkpoint that is torn, or of other tables, changes nothing.
+        """
+        found = self.numbers()
+        if number is not None and number not in found:
+            raise CheckpointError(f"no checkpoint {number} in {self.directory}, which has {found}.")
         reasons: list[str] = []
-        for number in reversed(self._manifests.numbers()):
+        for candidate in reversed(found) if number is None else [number]:
             try:
-                manifest = self._manifests.read(number)
+                manifest = self._manifests.read(candidate)
                 self._verify(manifest)
             except CheckpointError as error:
                 reasons.append(str(error))
@@ -189,6 +210,12 @@ class Checkpointer:
         if reasons:
             raise CheckpointError(f"no whole checkpoint in {self.directory}: {' '.join(reasons)}")
         raise CheckpointError(f"no checkpoint in {self.directory}.")
+
+    def rewind(self, number: int) -> None:
+        """Delete the checkpoints that are newer than ``number``, so that the next one may take its place after it."""
+        with self._saving:
+            named = self._manifests.retain([found for found in self.numbers() if found <= number])
+            self._known = {key: known for key, known in self._known.items() if known[1]["file"] in named}
 
     def saved_trees(self) -> list[Any]:
         """The further trees of all whole checkpoints that are kept."""
@@ -214,6 +241,7 @@ class Checkpointer:
             saved = theirs[source.name]["describe"]
             if saved != source.describe:
                 raise CheckpointError(f"the checkpoint's {source.name!r} is {saved}, this one {source.describe}.")
+        self._known.clear()  # keys that come again need not be of the same items
         for source in self._sources:
             self._restore_source(source, theirs[source.name])
         return nest(read_tensors(self.directory, manifest["also"])) if "also" in manifest else None

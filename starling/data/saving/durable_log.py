@@ -149,7 +149,7 @@ class DurableLog:
     def _recover(self, directory: Path, saver: Checkpointer) -> None:
         """Load the newest checkpoint and do again what happened after it."""
         first = 0
-        if saver.exists:
+        if saver.numbers():
             position = _decode(saver.load())
             self._accepted, first = dict(position["accepted"]), int(position["journal"])
         for record in read_journals(directory, first):

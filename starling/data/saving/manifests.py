@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from starling.data.saving.files import sync_directory, write_bytes
 __all__ = ["Manifests", "entries_of"]
 
 FORMAT = 2
-KEPT = 2
 NAME = re.compile(r"manifest-(\d{8})\.json")
 
 
@@ -30,10 +30,10 @@ def entries_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class Manifests:
-    """The numbered manifests of a directory; of the checkpoints, the newest two are kept."""
+    """The numbered manifests of a directory; the newest ``keep`` checkpoints stay when another is written."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, keep: int) -> None:
+        self.directory, self._keep = directory, keep
 
     def _path(self, number: int) -> Path:
         return self.directory / f"manifest-{number:08d}.json"
@@ -50,7 +50,7 @@ class Manifests:
         signed = json.dumps({"digest": hashlib.sha256(text.encode()).hexdigest(), "manifest": text})
         sync_directory(self.directory)  # the files have their names before a manifest speaks of them
         write_bytes(self._path(number), signed.encode())
-        self._prune()
+        self.retain(self.numbers()[-self._keep :])
         return self._path(number)
 
     def read(self, number: int) -> dict[str, Any]:
@@ -69,15 +69,23 @@ class Manifests:
             raise CheckpointError(f"{path} has the format {manifest.get('format')}; this version reads {FORMAT}.")
         return manifest
 
-    def _prune(self) -> None:
-        """Delete all but the newest checkpoints and the files that they name."""
-        numbers = self.numbers()
-        kept: set[str] = set()
-        for number in numbers[-KEPT:]:
+    def retain(self, numbers: Collection[int]) -> set[str]:
+        """Delete all other checkpoints, and the files that none of these names; returns those that they name.
+
+        Manifests go first, the newest before the others: a process that is killed here leaves no checkpoint that lacks
+        a file, and none that is newer than one that is gone.
+        """
+        if not self.directory.is_dir():
+            return set()
+        for number in reversed(self.numbers()):
+            if number not in numbers:
+                self._path(number).unlink(missing_ok=True)
+        sync_directory(self.directory)
+        named: set[str] = set()
+        for number in numbers:
             with contextlib.suppress(CheckpointError):  # a torn one names nothing
-                kept |= {entry["file"] for entry in entries_of(self.read(number))}
-        for number in numbers[:-KEPT]:
-            self._path(number).unlink(missing_ok=True)
+                named |= {entry["file"] for entry in entries_of(self.read(number))}
         for path in self.directory.iterdir():
-            if path.suffix in (".safetensors", ".partial") and path.name not in kept:
+            if path.suffix in (".safetensors", ".partial") and path.name not in named:
                 path.unlink(missing_ok=True)
+        return named

@@ -42,7 +42,7 @@ class Index:
         keys[:] = -1 - np.arange(capacity, dtype=np.int64)
         priorities[:] = 0.0
         self.times = np.zeros(capacity, np.int32)
-        self.free = np.concatenate([[capacity, 0], np.arange(capacity - 1, -1, -1)]).astype(np.int64)
+        self.free = _all_free(capacity)
         self.sampling = SelectorState(sampler, capacity)
         self.removing = SelectorState(remover, capacity)
         self.size = 0
@@ -214,6 +214,10 @@ class Index:
         if not numbers["ring"]:
             self.restore(arrays, numbers)
             return
+        # The lists that a circle does without are as in a new table: this one may have left its own.
+        self.times[:] = 0
+        self.free[:] = _all_free(self.capacity)
+        self.removing.ints[:] = -1
         self.size, self.extent = int(numbers["size"]), int(numbers["extent"])
         self.evicted, self.ring = int(numbers["evicted"]), True
         self.keys[:] = self.ring_keys(inserts)
@@ -240,6 +244,11 @@ class Index:
             array[...] = arrays[name]
         self.size, self.extent = int(numbers["size"]), int(numbers["extent"])
         self.evicted, self.ring = int(numbers["evicted"]), bool(numbers["ring"])
+
+
+def _all_free(capacity: int) -> np.ndarray:
+    """The stack of empty slots when all are: its height, the draws of present items, and the slots."""
+    return np.concatenate([[capacity, 0], np.arange(capacity - 1, -1, -1)]).astype(np.int64)
 
 
 def _scratch(n: int) -> tuple[np.ndarray, ...]:
