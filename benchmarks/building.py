@@ -20,11 +20,12 @@ BACKENDS = ("jax", "torch")
 
 def build_once(algo: str, backend: str) -> float:
     """Build ``algo`` in this process: seconds."""
+    from starling.experiments.training import assemble_for
+
     from starling.backends import get_backend
     from starling.components.graph.build import build
     from starling.envs import make
     from starling.experiments.config import resolve
-    from starling.experiments.training import assemble_for
 
     run = resolve({"algo": algo, "env": ENVIRONMENTS[algo]})
     envs = make(run.options.env, 1, 0)

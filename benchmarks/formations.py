@@ -98,15 +98,16 @@ def transport(rounds: int, seconds: float, peers: Path) -> list[Verdict]:
     It is copied into two buffers in turn, because a learner reads the last one while the next is written; copying over
     the same one again and again, which the cache makes faster, is noted.
     """
-    from starling.executors.shared_edges import Ring
+    from starling.executors.shared_edges import Pool
 
     rollout = {"obs": np.random.default_rng(0).integers(0, 255, (20, 8, 84, 84, 4), dtype=np.uint8)}
-    ring, buffers = Ring("experience", rollout, 2, 1), [np.empty_like(rollout["obs"]) for _ in range(2)]
+    lane = Pool("experience", rollout, senders=[0], depth=2, loans=1).lanes[0]
+    buffers = [np.empty_like(rollout["obs"]) for _ in range(2)]
     turns = cycle(buffers)
 
     def move() -> None:
-        ring.put(rollout)
-        ring.take(borrow=True)
+        lane.put(rollout)
+        lane.take(borrow=True)
 
     def timed(fn: Callable[[], None]) -> Callable[[], float]:
         return lambda: 1e3 * seconds_per_call(fn, 20)  # in a row: in turns they would empty each other's caches

@@ -8,7 +8,7 @@ print(result.final_return, result.directory)
 
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Agent", "Component", "ComponentTest", "__version__", "api", "evaluate", "resume", "train"]
+__all__ = ["Agent", "Component", "ComponentTest", "__version__", "api", "collect", "evaluate", "resume", "train"]
 
 __version__ = "0.1.0"
 
@@ -17,6 +17,7 @@ _HOMES = {
     "Component": "starling.components.base",
     "ComponentTest": "starling.components.testing",
     "api": "starling.components.base",
+    "collect": "starling.experiments.api",
     "evaluate": "starling.experiments.api",
     "resume": "starling.experiments.api",
     "train": "starling.experiments.api",
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from starling.components.base import Component, api
     from starling.components.testing import ComponentTest
     from starling.experiments.agent import Agent
-    from starling.experiments.api import evaluate, resume, train
+    from starling.experiments.api import collect, evaluate, resume, train
 
 
 def __getattr__(name: str) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from starling.experiments.training import Training
 from worker import serve
 
 from starling.experiments.config import resolve
-from starling.experiments.training import Training
 
 # Everything that costs time is as in sb3.py. DQN is not double, because Stable-Baselines3's is not, and explores at
 # a constant rate, because there a random action costs no pass through the network. All but the strict PPO overlap

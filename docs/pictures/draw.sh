@@ -5,6 +5,7 @@ draw() { name=$1; shift; starling formation "$name" "$@" --svg "docs/pictures/$n
 draw single
 draw sync --actors 4
 draw actor_learner --actors 4
+draw evolution --actors 4
 draw central_inference --actors 4
 draw apex --actors 8 --buffers 2
 draw async_gradients --actors 4

@@ -4,26 +4,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from starling.algorithms.base import Algorithm, check_range
-from starling.algorithms.plans import Replay
+from starling.algorithms.base import Choice, Learned
+from starling.algorithms.gradient import GradientAlgorithm
 from starling.algorithms.policies import policy_noise, scaled_to_bounds
 from starling.backends import ops
 from starling.components.base import api
 from starling.components.networks.heads import TwinCritics, ValueHead, squashed_head_for
 from starling.components.networks.initialisers import constant
+from starling.components.networks.normalisers import ObservationNormaliser, ReturnScale
 from starling.components.networks.whole import CriticNetwork, PolicyNetwork, seeing, torso_for
-from starling.components.optimisers import Adam, Optimiser
+from starling.components.optimisers import Adam
 from starling.components.schedules import Constant
-from starling.components.targets import polyak
+from starling.components.targets import Polyak
 from starling.core.errors import SpaceError
 from starling.core.params import Params
+from starling.core.settings import Settings, setting
 from starling.core.spaces import Float, Space
 from starling.core.trees import Tree, map_leaves
+from starling.experience.transitions import Transitions
 from starling.maths.policy_gradients import entropy_coefficient_loss, soft_policy_loss
 from starling.maths.td import soft_q_target
 
@@ -31,52 +35,48 @@ __all__ = ["SAC", "SACConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SACConfig:
+class SACConfig(Settings):
     """Settings of SAC."""
 
-    envs: int = 1  # environments stepped together
-    learning_rate: float = 3e-4
-    gamma: float = 0.99
-    n_step: int = 1
-    tau: float = 0.005  # share of the critics mixed into their targets at each update
-    capacity: int = 1_000_000  # transitions kept
-    batch_size: int = 256
-    learning_starts: int = 100  # transitions before the first update
-    train_every: int = 1  # environment steps between rounds of updates
-    updates: int = 1  # updates in a round
-    overlap: bool = False  # act with the weights from before the last round, so that acting and learning overlap
-    hold_noise: int = 1  # steps that one draw of exploration noise lasts; more explores further
-    temperature: float = 1.0  # the entropy's weight at the start
-    learn_temperature: bool = True
-    target_entropy: float | None = None  # nats; None: minus the number of action dimensions
-    critics: int = 2
-    hidden: tuple[int, ...] = (256, 256)
-    activation: str = "relu"
-    torso: dict[str, Any] = field(default_factory=dict)  # a component spec; takes the place of hidden and activation
-    image: dict[str, Any] = field(default_factory=dict)  # a component spec; takes the place of the network for images
-
-    def __post_init__(self) -> None:
-        check_range(self, envs=(1, 65536), learning_rate=(0, 10), gamma=(0, 1), n_step=(1, 1000), tau=(0, 1))
-        check_range(self, capacity=(1, 1e10), batch_size=(1, 1e7), train_every=(1, 1e9), updates=(1, 1e6))
-        check_range(self, temperature=(1e-8, 1e6), critics=(1, 100), learning_starts=(0, 1e10), hidden=(1, 1e6))
-        check_range(self, hold_noise=(1, 1e6))
+    envs: int = setting(1, "environments stepped together", 1, 65536)
+    learning_rate: float = setting(3e-4, "step size of Adam", 0, 10)
+    gamma: float = setting(0.99, "discount of rewards, per step", 0, 1)
+    n_step: int = setting(1, "rewards in a row before a value is bootstrapped", 1, 1000)
+    tau: float = setting(0.005, "share of the critics mixed into their targets at each update", 0, 1)
+    capacity: int = setting(1_000_000, "transitions kept", 1, 1e10)
+    batch_size: int = setting(256, "transitions that an update learns from", 1, 1e7)
+    learning_starts: int = setting(256, "steps of the run before the first update", 0, 1e10)
+    train_every: int = setting(1, "steps of the run between rounds of updates", 1, 1e9)
+    updates: int = setting(1, "updates in a round", 1, 1e6)
+    hold_noise: int = setting(1, "steps that one draw of exploration noise lasts; more explores further", 1, 1e6)
+    temperature: float = setting(1.0, "weight of the entropy at the start", 1e-8, 1e6)
+    learn_temperature: bool = setting(True, "move the temperature so that the entropy nears its target")
+    target_entropy: float | None = setting(None, "nats; None: minus the number of action dimensions")
+    critics: int = setting(2, "critics, of which the lowest value counts", 1, 100)
+    normalise_observations: bool = setting(False, "subtract the running mean of observations and divide by deviation")
+    normalise_rewards: bool = setting(False, "divide rewards by the running deviation of the discounted return")
+    hidden: tuple[int, ...] = setting((256, 256), "sizes of the hidden layers", 1, 1e6)
+    activation: str = setting("relu", "activation of the hidden layers")
+    torso: dict[str, Any] = setting({}, "a component spec in place of hidden and activation")
+    image: dict[str, Any] = setting({}, "a component spec in place of the network for images")
 
 
-class SAC(Algorithm):
+class SAC(GradientAlgorithm):
     """Soft actor-critic, for continuous actions inside bounds; it sees them in [−1, 1]."""
 
     config: SACConfig
     policy: PolicyNetwork
     critics: TwinCritics
-    optimiser: Optimiser
+    optimisers: Mapping[str, Adam]
+    normaliser: ObservationNormaliser | None
+    return_scale: ReturnScale | None
     bounds: Float  # of the environment's actions
 
     name: ClassVar[str] = "sac"
     Config: ClassVar[type] = SACConfig
-    shared: ClassVar[tuple[str, ...]] = ("batch_size",)
 
     @classmethod
-    def compose(cls, config: SACConfig, obs: Space, action: Space, envs: int, total_steps: int) -> SAC:
+    def compose(cls, config: SACConfig, obs: Space, action: Space) -> SAC:
         if not isinstance(action, Float) or len(action.shape) != 1 or not action.bounded:
             raise SpaceError(f"sac needs a vector of bounded continuous actions, not {action}; try ppo.")
         torso = torso_for(config.torso, config.hidden, config.activation, init="lecun")
@@ -84,73 +84,69 @@ class SAC(Algorithm):
         return cls(
             observation_space=obs,
             action_space=Float(action.shape, -1.0, 1.0),
-            envs=envs,
             config=config,
             policy=PolicyNetwork(seeing(obs, config.image), torso, squashed_head_for(action)),
             critics=TwinCritics(critic, config.critics),
-            optimiser=Adam(Constant(config.learning_rate)),
+            optimisers={"all": Adam(Constant(config.learning_rate))},
+            normaliser=ObservationNormaliser(obs) if config.normalise_observations else None,
+            return_scale=ReturnScale() if config.normalise_rewards else None,
             bounds=action,
         )
 
     @property
-    def plan(self) -> Replay:
+    def plan(self) -> Transitions:
         c = self.config
-        return Replay(
-            capacity=c.capacity, batch_size=c.batch_size, min_size=max(c.learning_starts, c.batch_size), gamma=c.gamma,
-            n_step=c.n_step, every=c.train_every, updates=c.updates,
-            overlap=c.overlap,
+        return Transitions(
+            envs=c.envs, capacity=c.capacity, batch_size=c.batch_size, learning_starts=c.learning_starts,
+            every=c.train_every, updates=c.updates, gamma=c.gamma, n_step=c.n_step, returns=c.normalise_rewards,
         )  # fmt: skip
 
-    def init(self, params: Params) -> Tree:
-        target = Params(critics=map_leaves(lambda leaf: leaf + 0, params["critics"]))  # a copy: both may be donated
-        return {"params": params, "target": target, "optimiser": self.optimiser.init(params)}
+    @property
+    def targets(self) -> Mapping[str, Polyak]:
+        return {"critics": Polyak(self.config.tau)}
+
+    def seen(self, p: Params, obs: Any) -> Any:
+        return obs if self.normaliser is None else self.normaliser(p.normaliser, obs)
 
     @api
-    def act(self, p: Params, obs: Any, noise: Any, explore: Any) -> dict[str, Any]:
-        return {"action": self.policy.distribution(p.policy, obs).sample(noise)}
+    def act(self, p: Params, obs: Any, memory: Tree, noise: Any, explore: Any) -> Choice:
+        return Choice(self.policy.distribution(p.policy, self.seen(p, obs)).sample(noise), memory, {})
 
     @api
-    def greedy(self, p: Params, obs: Any) -> Any:
-        return self.policy.distribution(p.policy, obs).mode()
+    def greedy(self, p: Params, obs: Any, memory: Tree) -> Choice:
+        return Choice(self.policy.distribution(p.policy, self.seen(p, obs)).mode(), memory, {})
 
     @api
-    def loss(self, p: Params, target: Params, batch: Tree, draws: Tree) -> tuple[Any, Tree]:
+    def loss(self, p: Params, state: Tree, batch: Tree, draws: Tree) -> tuple[Any, Learned]:
         """Critic loss + policy loss + temperature loss; each moves its own parameters alone."""
-        xp = ops(batch["reward"])
+        obs_tm1, obs_t, r_t = self.seen(p, batch["obs"]), self.seen(p, batch["next_obs"]), batch["reward"]
+        xp = ops(r_t)
+        if self.return_scale is not None:
+            r_t = self.return_scale(p.return_scale, r_t)
         log_alpha = p.get("log_alpha", (), constant(float(np.log(self.config.temperature))))
         alpha = xp.stop_gradient(xp.exp(log_alpha))
 
-        a_t, log_prob_t = self.policy.distribution(p.policy, batch["next_obs"]).sample_with_log_prob(draws["next"])
-        q_t = xp.min(self.critics.q_values(target.critics, batch["next_obs"], a_t), axis=-1)  # [B]
-        goal = xp.stop_gradient(soft_q_target(batch["reward"], batch["discount"], q_t, log_prob_t, alpha))  # [B]
-        q_tm1 = self.critics.q_values(p.critics, batch["obs"], batch["action"])  # [B, critics]
+        a_t, log_prob_t = self.policy.distribution(p.policy, obs_t).sample_with_log_prob(draws["next"])
+        q_t = xp.min(self.critics.q_values(state["targets"].critics, obs_t, a_t), axis=-1)  # [B]
+        goal = xp.stop_gradient(soft_q_target(r_t, batch["discount"], q_t, log_prob_t, alpha))  # [B]
+        q_tm1 = self.critics.q_values(p.critics, obs_tm1, batch["action"])  # [B, critics]
         critic = 0.5 * xp.sum(xp.mean(batch["weight"][..., None] * xp.square(q_tm1 - goal[..., None]), axis=0))
 
-        action, log_prob = self.policy.distribution(p.policy, batch["obs"]).sample_with_log_prob(draws["now"])
+        action, log_prob = self.policy.distribution(p.policy, obs_tm1).sample_with_log_prob(draws["now"])
         fixed = map_leaves(xp.stop_gradient, p.critics)
-        q = xp.min(self.critics.q_values(fixed, batch["obs"], action), axis=-1)  # [B]
+        q = xp.min(self.critics.q_values(fixed, obs_tm1, action), axis=-1)  # [B]
         policy = xp.mean(soft_policy_loss(q, log_prob, alpha))
 
         total = critic + policy
         if self.config.learn_temperature:
-            total = total + xp.mean(entropy_coefficient_loss(log_alpha, log_prob, self._target_entropy))
-        losses = {"critic": critic, "policy": policy}
-        return total, {"loss": losses, "temperature": alpha, "entropy": -xp.mean(log_prob), "q": xp.mean(q_tm1)}
+            total = total + xp.mean(entropy_coefficient_loss(log_alpha, log_prob, self.target_entropy))
+        metrics = {"loss": {"critic": critic, "policy": policy}, "temperature": alpha}
+        return total, Learned({**metrics, "entropy": -xp.mean(log_prob), "q": xp.mean(q_tm1)})
 
     @property
-    def _target_entropy(self) -> float:
+    def target_entropy(self) -> float:
         given = self.config.target_entropy
         return -float(self.bounds.size) if given is None else given
-
-    def gradients(self, state: Tree, prepared: Tree, draws: Tree) -> tuple[Tree, Tree]:
-        differentiate = ops(prepared["reward"]).value_and_grad(self.loss)
-        (_, metrics), gradients = differentiate(state["params"], state["target"], prepared, draws)
-        return gradients, metrics
-
-    def apply_gradients(self, state: Tree, gradients: Tree) -> Tree:
-        params, optimiser = self.optimiser.step(state["params"], gradients, state["optimiser"])
-        target = Params(critics=polyak(state["target"]["critics"], params["critics"], self.config.tau))
-        return {"params": params, "target": target, "optimiser": optimiser}
 
     def act_noise(self, rng: np.random.Generator, lead: tuple[int, ...]) -> np.ndarray:
         return policy_noise(self.action_space, rng, lead)
@@ -159,8 +155,8 @@ class SAC(Algorithm):
     def hold_noise(self) -> int:
         return self.config.hold_noise
 
-    def draws(self, rng: np.random.Generator, rows: int) -> Tree:
-        shape = (rows, self.bounds.size)
+    def draws(self, rng: np.random.Generator, batch: Tree) -> Tree:
+        shape = (len(batch["reward"]), self.bounds.size)
         return {name: rng.standard_normal(shape, dtype=np.float32) for name in ("now", "next")}
 
     def to_env(self, action: np.ndarray) -> np.ndarray:

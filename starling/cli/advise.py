@@ -69,7 +69,7 @@ def _misfits(run: Run) -> dict[str, str | None]:
     options, settings = run.options, run.algorithm
     with make(options.env, 1, options.seed, **options.env_options) as envs:
         spaces = envs.observation_space, envs.action_space
-    traits = traits_of(get_algorithm(options.algo).compose(settings, *spaces, settings.envs, options.steps))
+    traits = traits_of(get_algorithm(options.algo).compose(settings, *spaces))
     return {name: misfit(name, traits) for name in FORMATIONS}
 
 

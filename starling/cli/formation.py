@@ -14,21 +14,11 @@ __all__ = ["formation"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FormationArguments:
+class FormationArguments(Counts):
     """Draw a formation: which roles, how many, and what flows between them."""
 
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]  # see `starling list --formations`
-    actors: int | None = None  # roles that act; workers where they also compute gradients
-    learners: int | None = None  # roles that learn
-    buffers: int | None = None  # shards of the replay table
-    servers: int | None = None  # parameter servers
-    evaluators: int | None = None  # roles that play greedily beside the run
-    queue: int | None = None  # items that wait between two roles
-    max_lag: int | None = None  # updates that experience may be old
-    samples_per_insert: float | None = None  # times that a transition is drawn, on average
-    inference_batch: int | None = None  # requests answered together
-    inference_wait: float | None = None  # seconds that a request waits for others
-    svg: str | None = None  # a file to draw into; without it the formation is printed
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help="see `starling list --formations`")]
+    svg: Annotated[str | None, tyro.conf.arg(help="a file to draw into; without it the formation is printed")] = None
 
 
 def formation(args: list[str]) -> int:

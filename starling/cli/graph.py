@@ -12,7 +12,7 @@ from starling.components.graph.assembly import Assembly
 from starling.core.errors import RequestError, SpaceError
 from starling.envs import make
 from starling.experiments.config import resolve
-from starling.experiments.training import assemble_for
+from starling.experiments.program import assemble_for
 
 __all__ = ["graph"]
 

@@ -79,10 +79,7 @@ def _formations_text(formations: Mapping[str, Any]) -> str:
     lines = [f"formations ({len(formations)}), with their settings: starling formation NAME draws one"]
     for name, about in formations.items():
         lines.append(f"  {name:<{width}}  {about['text']}")
-        settings = (
-            f"--{key.replace('_', '-')} {'none' if value is None else value}"
-            for key, value in about["settings"].items()
-        )
+        settings = (f"--{key.replace('_', '-')} {value}" for key, value in about["settings"].items())
         text = " ".join(each.replace(" ", "\0") for each in settings) or "no settings"
         wrapped = textwrap.wrap(text, 100 - width, break_on_hyphens=False)
         lines += [f"  {'':<{width}}    {line.replace(chr(0), ' ')}" for line in wrapped]

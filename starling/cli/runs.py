@@ -10,10 +10,10 @@ from typing import Annotated
 import tyro
 
 from starling.cli.train import report
-from starling.experiments.running import evaluate_run, replay_run
+from starling.experiments.running import collect_run, evaluate_run, replay_run
 from starling.experiments.running import resume as resume_run
 
-__all__ = ["eval", "replay", "resume"]
+__all__ = ["collect", "eval", "replay", "resume"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,26 @@ def eval(args: list[str]) -> int:
     else:
         print(f"return {result.mean:.2f} ± {result.std:.2f} over {len(result.returns)} greedy episodes")
         print(f"  lowest {min(result.returns):.2f}, highest {max(result.returns):.2f}")
+    return 0
+
+
+@dataclass(frozen=True)
+class CollectArguments:
+    """Record greedy episodes of a run's policy as a data set, for bc or as dqn's demonstrations."""
+
+    run: Annotated[str, tyro.conf.Positional]  # a run directory, or the name of one below runs/
+    out: str  # directory of the data set
+    episodes: int = 50
+    seed: int | None = None  # of the environments; None: one that training did not use
+
+
+def collect(args: list[str]) -> int:
+    """Record episodes of a run's policy."""
+    arguments = tyro.cli(CollectArguments, args=args, prog="starling collect")
+    returns = collect_run(arguments.run, arguments.episodes, arguments.out, arguments.seed, quiet=False)
+    mean = sum(returns) / len(returns)
+    print(f"recorded {len(returns)} episodes in {arguments.out}: return {mean:.2f} on average")
+    print(f"  starling train --algo bc --bc.data {arguments.out} --updates 2000")
     return 0
 
 

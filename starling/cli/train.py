@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import inspect
 import sys
 import typing
 from typing import Any
@@ -13,6 +12,7 @@ import tyro
 
 from starling.algorithms import get_algorithm
 from starling.core.errors import SpaceError
+from starling.core.settings import help_of
 from starling.experiments.config import Run, RunOptions, check_effects, resolve
 from starling.experiments.running import Result, start
 
@@ -74,16 +74,11 @@ def _flags(cls: type, values: Any) -> list[tuple[str, Any, Any]]:
 
 
 def _hints(cls: type) -> dict[str, Any]:
-    """The types of a dataclass's fields, each with the comment behind it as its help."""
-    comments = {}
-    for line in inspect.getsource(cls).splitlines():
-        code, _, comment = line.partition("  # ")
-        if ":" in code and comment:
-            comments[code.split(":")[0].strip()] = comment.strip()
-    hints = typing.get_type_hints(cls)
+    """The types of a dataclass's fields, each with its help."""
+    helps = help_of(cls)
     return {
-        name: typing.Annotated[hint, tyro.conf.arg(help=comments[name])] if name in comments else hint
-        for name, hint in hints.items()
+        name: typing.Annotated[hint, tyro.conf.arg(help=helps[name])] if name in helps else hint
+        for name, hint in typing.get_type_hints(cls).items()
     }
 
 
@@ -110,7 +105,7 @@ def report(result: Result, preset: str | None = None) -> None:
             f"  greedy return {summary['final_return']:.1f} ± {summary['final_return_std']:.1f} "
             f"over {summary['eval_episodes']} episodes"
         )
-    several = summary["formation"] != "single"
+    several = summary["roles"] > 1
     learns = f"  {summary['backend']} learned, {summary['act_backend']} acted"
     learns += f", {summary['formation']} on {summary['executor']}" if several else ""
     print(learns + (f", settings of preset {preset}" if preset else ""))

@@ -1,7 +1,7 @@
 """Optimisers, written once for every backend.
 
     state = optimiser.init(params)
-    params, state = optimiser.step(params, gradients, state)
+    params, state = optimiser.step(params, gradients, state, progress)
 
 They are pure functions of trees, so their state has the same names on every backend, travels in a checkpoint from one
 to another, and a parameter server can apply gradients with NumPy alone.
@@ -42,14 +42,18 @@ def clip_by_global_norm(tree: Tree, limit: float) -> Tree:
 
 
 class Optimiser(Component):
-    """What every optimiser shares: a learning rate, clipping, and the count of its steps."""
+    """What every optimiser shares: a learning rate over the run's progress, clipping, and the count of its steps."""
 
     learning_rate: Schedule = Constant(1e-3)
     clip: float = 0.0  # global norm of the gradients; 0 leaves them alone
+    scopes: tuple[str, ...] = ()  # of the parameters that it moves; none: all that learn
+    period: int = 1  # gradient steps from one of its steps to the next, as TD3's policy has it
 
     def __post_init__(self) -> None:
         if self.clip < 0:
             raise ConfigError(f"clip={self.clip}; it must be 0 (off) or above.")
+        if self.period < 1:
+            raise ConfigError(f"period={self.period}; an optimiser steps every 1, 2, … gradient steps.")
 
     def init(self, params: Tree) -> Tree:
         """The state before the first step."""
@@ -59,10 +63,12 @@ class Optimiser(Component):
         # A whole number: float32 stops counting at 2²⁴.
         return {"count": xp.zeros((), dtype=xp.int32), **slots}
 
-    def step(self, params: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
+    def step(self, params: Tree, gradients: Tree, state: Tree, progress: Any = 0.0) -> tuple[Tree, Tree]:
         """The parameters and the state after one step."""
+        if not leaves(params):  # a server that holds none of these parameters
+            return params, {**state, "count": state["count"] + 1}
         count, scale = state["count"] + 1, clip_scale(gradients, self.clip) if self.clip else None
-        rate, rule = self.learning_rate(state["count"]), self.rule(count)
+        rate, rule = self.learning_rate(progress), self.rule(count)
 
         def move(parameter: Any, gradient: Any, *slots: Any) -> tuple[Any, ...]:
             change, *slots_after = rule(parameter, gradient if scale is None else gradient * scale, *slots)

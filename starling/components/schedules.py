@@ -1,6 +1,8 @@
 """Schedules: numbers that depend on how far a run has come.
 
-A count that is a Python number gives a Python number; an array inside compiled code gives a float32 array.
+They run over the run's progress, from 0 at its start to 1 at its end, which the cadence of a plan counts: never over a
+number of steps or updates, which differ from one formation to another. A progress that is a Python number gives a
+Python number; an array inside compiled code gives a float32 array.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ from starling.components.base import Component
 from starling.core.errors import ConfigError, UnknownNameError
 from starling.maths import schedules as maths
 
-__all__ = ["Constant", "Cosine", "Exponential", "Linear", "Piecewise", "Schedule", "as_schedule"]
+__all__ = ["Constant", "Cosine", "Exponential", "LinearSchedule", "Piecewise", "Schedule", "as_schedule"]
 
 
 class Schedule(Component):
-    """A number as a function of a count."""
+    """A number as a function of the progress."""
 
-    def __call__(self, count: Any) -> Any:
+    def __call__(self, progress: Any) -> Any:
         raise NotImplementedError
 
 
@@ -26,50 +28,57 @@ class Constant(Schedule):
 
     value: float
 
-    def __call__(self, count: Any) -> Any:
+    def __call__(self, progress: Any) -> Any:
         return self.value
 
 
-class Linear(Schedule):
-    """From ``start`` to ``end`` over ``steps`` counts, then ``end``."""
+class LinearSchedule(Schedule):
+    """From ``start`` to ``end`` over the first share ``over`` of the run, then ``end``."""
 
     start: float
     end: float
-    steps: float
+    over: float = 1.0
 
-    def __call__(self, count: Any) -> Any:
-        if isinstance(count, (int, float)):  # asked for at every step of an actor: no arrays
-            return self.start + (self.end - self.start) * min(max(count / max(self.steps, 1.0), 0.0), 1.0)
-        return maths.linear(count, self.start, self.end, self.steps)
+    def __post_init__(self) -> None:
+        _check_share(self.over)
+
+    def __call__(self, progress: Any) -> Any:
+        if isinstance(progress, (int, float)):  # asked for at every step of an actor: no arrays
+            return self.start + (self.end - self.start) * min(max(progress / max(self.over, 1e-9), 0.0), 1.0)
+        return maths.linear(progress, self.start, self.end, self.over)
 
 
 class Exponential(Schedule):
-    """start · rate^(count / steps), never past ``end``."""
+    """start · rate^(progress / over), never past ``end``."""
 
     start: float
     rate: float
-    steps: float
+    over: float = 1.0
     end: float = 0.0
 
     def __post_init__(self) -> None:
-        if min(self.start, self.rate, self.steps) <= 0:
+        if min(self.start, self.rate, self.over) <= 0:
             raise ConfigError(
-                f"start={self.start}, rate={self.rate}, steps={self.steps}; an exponential needs all three above 0."
+                f"start={self.start}, rate={self.rate}, over={self.over}; an exponential needs all three above 0."
             )
+        _check_share(self.over)
 
-    def __call__(self, count: Any) -> Any:
-        return maths.exponential(count, self.start, self.rate, self.steps, self.end)
+    def __call__(self, progress: Any) -> Any:
+        return maths.exponential(progress, self.start, self.rate, self.over, self.end)
 
 
 class Cosine(Schedule):
-    """From ``start`` to ``end`` over ``steps`` counts along half a cosine, then ``end``."""
+    """From ``start`` to ``end`` over the first share ``over`` of the run along half a cosine, then ``end``."""
 
     start: float
     end: float
-    steps: float
+    over: float = 1.0
 
-    def __call__(self, count: Any) -> Any:
-        return maths.cosine(count, self.start, self.end, self.steps)
+    def __post_init__(self) -> None:
+        _check_share(self.over)
+
+    def __call__(self, progress: Any) -> Any:
+        return maths.cosine(progress, self.start, self.end, self.over)
 
 
 class Piecewise(Schedule):
@@ -81,20 +90,25 @@ class Piecewise(Schedule):
     def __post_init__(self) -> None:
         maths.piecewise(0, self.boundaries, self.values)  # refuses what does not fit now, not in the middle of a run
 
-    def __call__(self, count: Any) -> Any:
-        return maths.piecewise(count, self.boundaries, self.values)
+    def __call__(self, progress: Any) -> Any:
+        return maths.piecewise(progress, self.boundaries, self.values)
+
+
+def _check_share(over: float) -> None:
+    if not 0 <= over <= 1:
+        raise ConfigError(f"over={over}; it is a share of the run, from 0 to 1, and no number of steps.")
 
 
 _BY_NAME: dict[str, tuple[type[Schedule], str]] = {
     "constant": (Constant, "value"),
-    "linear": (Linear, "start:end:steps"),
-    "exponential": (Exponential, "start:rate:steps[:end]"),
-    "cosine": (Cosine, "start:end:steps"),
+    "linear": (LinearSchedule, "start:end[:over]"),
+    "exponential": (Exponential, "start:rate[:over[:end]]"),
+    "cosine": (Cosine, "start:end[:over]"),
 }
 
 
 def as_schedule(value: float | str | Schedule) -> Schedule:
-    """A number as a constant, ``"linear:1e-3:0:100000"`` as what it says, a schedule as it is."""
+    """A number as a constant, ``"linear:1e-3:0"`` as what it says, a schedule as it is."""
     if isinstance(value, Schedule):
         return value
     if isinstance(value, (int, float)):

@@ -21,6 +21,7 @@ from starling.core.trees import Tree
 
 __all__ = [
     "AllReduce",
+    "Call",
     "Checkpoint",
     "Effect",
     "Latest",
@@ -29,6 +30,7 @@ __all__ = [
     "Publish",
     "Pulse",
     "Put",
+    "Reply",
     "Report",
     "RoleCode",
     "Sleep",
@@ -48,14 +50,17 @@ class Message(NamedTuple):
 class Newest(NamedTuple):
     """The newest value of a broadcast."""
 
-    value: Tree
+    value: Tree  # None where the reader said that it knows this one
     version: int  # what its publisher calls it
     number: int  # how many values were published up to it, itself included
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Send an item; waits while the queue is full. ``to`` is needed where the edge leads to several receivers."""
+    """Send an item; waits while the queue is full. ``to`` is needed where the edge leads to several receivers.
+
+    What was sent is the receiver's: it is not written again.
+    """
 
     edge: str
     item: Tree
@@ -68,8 +73,8 @@ class Take:
 
     edges: tuple[str, ...]
     sender: int | None = None
-    borrow: bool = False  # the item may lie in shared memory: it is good until the next one from its sender is taken
-    why: str = ""  # why the role listens to these edges only, for whoever asks what it waits for
+    borrow: bool = False  # the item may lie in shared memory: good until ``loans`` more were taken from its edge
+    why: str = ""  # why the role takes from these edges only, for whoever asks what it waits for
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,34 +87,64 @@ class TakeMany:
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
-    """Replace the value of a broadcast; never waits."""
+class Call:
+    """Send a request and wait for its answer, a Message over the edge that ``answers`` this one."""
 
     edge: str
-    value: Tree
+    item: Tree
+    to: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer the oldest open request of ``to``; never waits."""
+
+    edge: str
+    item: Tree
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Replace the value of a broadcast; never waits.
+
+    A value that is a function without arguments is a promise: it is called once, when the value is first read, or at
+    once where readers are in other processes.
+    """
+
+    edge: str
+    value: Tree | Callable[[], Tree]
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """The Newest value of a broadcast; waits until ``after`` values were published."""
+    """The Newest value of a broadcast; waits until ``after`` values were published.
+
+    A reader that has value number ``known`` already gets it again without its content: nothing is copied.
+    """
 
     edge: str
     after: int = 1
     sender: int | None = None
+    known: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class AllReduce:
-    """The mean of what all members of a group offer, the same bits for each; waits for all."""
+    """The weighted mean Σ wᵢ·vᵢ / Σ wᵢ of what all members of a group offer, the same bits for each; waits for all.
+
+    Equal weights, zeros too, give the plain mean.
+    """
 
     edge: str
     value: Tree
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """Tell how far the role is; the answer is whether it should stop now."""
+    """Say how far the role is; the answer is whether it should stop now."""
 
     steps: int
 
@@ -138,5 +173,5 @@ class Sleep:
     seconds: float
 
 
-Effect = Put | Take | TakeMany | Publish | Latest | AllReduce | Pulse | Report | Checkpoint | Sleep
+Effect = Put | Take | TakeMany | Call | Reply | Publish | Latest | AllReduce | Pulse | Report | Checkpoint | Sleep
 RoleCode = Generator[Effect, Any, Tree]

@@ -8,6 +8,7 @@ involved. The bytes are reserved before use, so that a full memory is an error h
 from __future__ import annotations
 
 import errno
+import math
 import mmap
 import os
 import tempfile
@@ -18,11 +19,11 @@ import numpy as np
 
 from starling.core.errors import ConfigError
 
-__all__ = ["Field", "Segment"]
+__all__ = ["Field", "Segment", "segment_size"]
 
 Field = tuple[str, tuple[int, ...], str]  # name, shape, dtype
 LINE = 64
-COUNTERS = 32
+COUNTERS = 32  # where nobody asks for another number
 TEXT = 512
 
 
@@ -39,6 +40,20 @@ def _open_unnamed() -> int:
     return descriptor
 
 
+def _places(fields: list[Field], counters: int) -> tuple[list[int], int]:
+    """Where each field begins, and the size of all."""
+    starts, offset = [], counters * LINE + TEXT
+    for _, shape, dtype in fields:
+        starts.append(offset)
+        offset += LINE * -(-math.prod(shape) * np.dtype(dtype).itemsize // LINE)
+    return starts, offset
+
+
+def segment_size(fields: list[Field], counters: int = COUNTERS) -> int:
+    """Bytes that a segment of these fields takes."""
+    return _places(fields, counters)[1]
+
+
 class Segment:
     """Named arrays in one piece of shared memory.
 
@@ -46,25 +61,20 @@ class Segment:
     a value is seen either before or after a change.
     """
 
-    def __init__(self, fields: list[Field], descriptor: int | None = None) -> None:
-        offset = COUNTERS * LINE + TEXT
-        places = []
-        for name, shape, dtype in fields:
-            places.append((name, shape, np.dtype(dtype), offset))
-            size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-            offset += LINE * -(-size // LINE)
-        self.size = offset
-        self.descriptor = _reserve(offset) if descriptor is None else descriptor
-        if os.fstat(self.descriptor).st_size < offset:
+    def __init__(self, fields: list[Field], descriptor: int | None = None, counters: int = COUNTERS) -> None:
+        starts, self.size = _places(fields, counters)
+        self.descriptor = _reserve(self.size) if descriptor is None else descriptor
+        if os.fstat(self.descriptor).st_size < self.size:
             raise ConfigError(
-                f"the segment has {os.fstat(self.descriptor).st_size} bytes, the layout needs {offset}; do both sides "
-                "have the same signature and sizes?"
+                f"the segment has {os.fstat(self.descriptor).st_size} bytes, the layout needs {self.size}; do both "
+                "sides have the same signature and sizes?"
             )
-        self._map = mmap.mmap(self.descriptor, offset)
-        self.counters = np.ndarray(COUNTERS, np.int64, self._map, 0, strides=(LINE,))
-        self._text = np.ndarray(TEXT, np.uint8, self._map, COUNTERS * LINE)
+        self._map = mmap.mmap(self.descriptor, self.size)
+        self.counters = np.ndarray(counters, np.int64, self._map, 0, strides=(LINE,))
+        self._text = np.ndarray(TEXT, np.uint8, self._map, counters * LINE)
         self.arrays: dict[str, np.ndarray] = {
-            name: np.ndarray(shape, dtype, self._map, start) for name, shape, dtype, start in places
+            name: np.ndarray(shape, np.dtype(dtype), self._map, start)
+            for (name, shape, dtype), start in zip(fields, starts)
         }
 
     @property

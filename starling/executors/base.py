@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from starling.core.effects import Checkpoint, Report, RoleCode
 from starling.core.errors import RunError
 from starling.core.trees import Tree
-from starling.formations import Formation, RoleId
+from starling.formations import Formation, RoleId, Start
 
 __all__ = ["DeadlockError", "Program", "Results", "Start", "Watcher"]
 
 
 class DeadlockError(RunError):
     """Every role waits for another."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """How a role begins: anew, or again after it was lost."""
-
-    incarnation: int = 0  # how often it was started before
-    restore: bool = False  # whether to go on from its last checkpoint
-    sent: int = 0  # items that it put on its queues before
-    unanswered: tuple[int, ...] = ()  # how many of its requests each server still has to answer
-    state: Tree = None  # its last checkpoint, where the executor keeps it itself
 
 
 class Program(Protocol):

@@ -1,141 +1,137 @@
-"""Edges in the memory of one process: queues, broadcasts and collectives, without waiting.
+"""Edges in the memory of one process: items are handed over as they are.
 
-``attempt`` carries an effect out if it can be carried out now, and says WAIT otherwise.
+``carry`` decides when something arrives: at once, or later and perhaps twice, as the simulator has it.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, Final
+from collections.abc import Callable
+from functools import partial
 
-import numpy as np
-
-from starling.core.effects import AllReduce, Effect, Latest, Message, Newest, Publish, Put, Take, TakeMany
-from starling.core.errors import ConfigError
-from starling.core.trees import Tree, map_leaves
+from starling.core.effects import Newest
+from starling.core.trees import Tree
+from starling.executors.edges import Promise, readers_of, resolved
 from starling.formations import Edge, Formation, RoleId
 
-__all__ = ["WAIT", "Mailroom", "mean_of", "receiver_of", "sender_of"]
+__all__ = ["MemoryCell", "MemoryEdges", "MemoryGroup", "MemoryLane"]
 
-WAIT: Final = object()
+Arrive = Callable[[], None]
+Carry = Callable[[Edge, int, RoleId, Arrive], None]  # over the edge, from source to receiver
 
 
-class Mailroom:
+def _at_once(edge: Edge, source: int, receiver: RoleId, arrive: Arrive) -> None:
+    arrive()
+
+
+class MemoryLane:
+    """Sent in order, perhaps out of order on the way, taken in order."""
+
+    def __init__(self, depth: int, keeps: bool, carry: Callable[[Arrive], None]) -> None:
+        """``keeps`` items that were taken until they are released."""
+        self.depth, self.sent, self.taken, self.doubled = depth, 0, 0, 0
+        self._keeps, self._carry, self._released = keeps, carry, 0
+        self._arrived: dict[int, Tree] = {}  # by number
+
+    def put(self, item: Tree) -> bool:
+        if self.sent - self.taken >= self.depth:
+            return False
+        self.sent += 1
+        self._carry(partial(self.arrive, self.sent - 1, item))
+        return True
+
+    def arrive(self, number: int, item: Tree) -> None:
+        if number < self.taken or number in self._arrived:
+            self.doubled += 1
+        else:
+            self._arrived[number] = item
+
+    def filled(self) -> int:
+        number = self.taken
+        while number in self._arrived:
+            number += 1
+        return number - self.taken
+
+    def take(self, borrow: bool) -> Tree:
+        item = self._arrived[self.taken] if self._keeps else self._arrived.pop(self.taken)
+        self.taken += 1
+        return item
+
+    def release(self) -> None:
+        self._arrived.pop(self._released, None)
+        self._released += 1
+
+    def rewind(self, count: int) -> None:
+        self.taken -= count
+
+
+class MemoryCell:
+    """The newest value that has arrived at each reader."""
+
+    def __init__(self, readers: list[RoleId], carry: Callable[[RoleId, Arrive], None]) -> None:
+        self._readers, self._carry, self._published = readers, carry, 0
+        self._newest: dict[RoleId, Newest] = {}
+
+    def publish(self, value: Tree | Promise, version: int) -> None:
+        self._published += 1
+        newest = Newest(value, version, self._published)
+        for reader in self._readers:
+            self._carry(reader, partial(self._arrive, reader, newest))
+
+    def _arrive(self, reader: RoleId, newest: Newest) -> None:
+        if newest.number > self.number(reader):
+            self._newest[reader] = newest
+
+    def number(self, reader: RoleId) -> int:
+        return self._newest[reader].number if reader in self._newest else 0
+
+    def newest(self, reader: RoleId, known: int) -> Newest:
+        value, version, number = self._newest[reader]
+        return Newest(None if number == known else resolved(value), version, number)
+
+
+class MemoryGroup:
+    """The offers of two rounds: nobody begins a third before all have read the first."""
+
+    def __init__(self, members: int) -> None:
+        self._rounds = [0] * members
+        self._offers: list[list[tuple[Tree, float]]] = [[(None, 0.0)] * members for _ in range(2)]
+
+    def offer(self, member: int, turn: int, value: Tree, weight: float) -> None:
+        self._offers[turn % 2][member] = (value, weight)
+        self._rounds[member] = turn + 1
+
+    def complete(self, turn: int) -> bool:
+        return all(reached > turn for reached in self._rounds)
+
+    def read(self, turn: int) -> list[tuple[Tree, float]]:
+        return self._offers[turn % 2]
+
+
+class MemoryEdges:
     """All edges of a formation."""
 
-    def __init__(self, formation: Formation) -> None:
-        self.formation = formation
-        self.edges: dict[str, Edge] = {edge.name: edge for edge in formation.edges}
-        self.lanes: dict[tuple[str, int, int], deque[Tree]] = {}
-        self.cells: dict[tuple[str, int], Newest] = {}
-        self._rounds: dict[tuple[str, int], int] = {}  # how many collectives a member has taken part in
-        self._offers: dict[tuple[str, int], dict[int, Tree]] = {}  # (edge, round) -> offers by member
-        self.done: set[RoleId] = set()  # roles that have come to their end: they hold nobody up any more
-        self._last: dict[RoleId, int] = {}  # the lane a role took from last, for fairness
+    def __init__(self, formation: Formation, carry: Carry = _at_once) -> None:
+        self.lanes: dict[tuple[str, int, int], MemoryLane] = {}
+        self._cells: dict[tuple[str, int], MemoryCell] = {}
+        self._groups: dict[str, MemoryGroup] = {}
+        answered = {edge.answers for edge in formation.edges}
         for edge in formation.edges:
-            if edge.kind == "queue":
-                self.lanes |= {(edge.name, source, target): deque() for source, target in formation.lanes(edge)}
+            if edge.kind == "collective":
+                self._groups[edge.name] = MemoryGroup(formation.count(edge.source))
+            elif edge.kind == "broadcast":
+                readers = readers_of(formation, edge)
+                for source in range(formation.count(edge.source)):
+                    self._cells[edge.name, source] = MemoryCell(readers, partial(carry, edge, source))
+            else:
+                for source, target in formation.lanes(edge):
+                    way = partial(carry, edge, source, RoleId(edge.target, target))
+                    self.lanes[edge.name, source, target] = MemoryLane(edge.depth, edge.name in answered, way)
 
-    def attempt(self, role: RoleId, effect: Effect) -> Any:
-        """The effect's result, or WAIT."""
-        if isinstance(effect, Put):
-            return self.put(role, effect)
-        if isinstance(effect, Take):
-            return self.take(role, effect)
-        if isinstance(effect, TakeMany):
-            return self.take_many(role, effect)
-        if isinstance(effect, Latest):
-            return self.latest(role, effect)
-        if isinstance(effect, Publish):
-            number = self.published(effect.edge, role.index) + 1
-            self.cells[effect.edge, role.index] = Newest(effect.value, effect.version, number)
-            return None
-        if isinstance(effect, AllReduce):
-            return self.reduce(role, effect)
-        raise TypeError(f"{effect!r:.80} is not for the edges")
+    def lane(self, edge: str, source: int, target: int) -> MemoryLane:
+        return self.lanes[edge, source, target]
 
-    def put(self, role: RoleId, effect: Put) -> Any:
-        edge = self.edges[effect.edge]
-        target = receiver_of(self.formation, edge, role.index, effect.to)
-        lane = self.lanes[edge.name, role.index, target]
-        if len(lane) >= edge.depth:
-            return None if RoleId(edge.target, target) in self.done else WAIT
-        lane.append(effect.item)
-        return None
+    def cell(self, edge: str, source: int) -> MemoryCell:
+        return self._cells[edge, source]
 
-    def filled(self, role: RoleId, effect: Take) -> list[tuple[str, int]]:
-        """The (edge, sender) pairs that have something for the role."""
-        return [
-            (name, source)
-            for name in effect.edges
-            for source in self.formation.sources(self.edges[name], role.index)
-            if (effect.sender is None or source == effect.sender) and self.lanes[name, source, role.index]
-        ]
-
-    def take(self, role: RoleId, effect: Take) -> Any:
-        found = self.filled(role, effect)
-        if not found:
-            return WAIT
-        turn = self._last[role] = self._last.get(role, -1) + 1
-        return self.take_from(role, *found[turn % len(found)])
-
-    def take_from(self, role: RoleId, edge: str, sender: int) -> Message:
-        return Message(edge, sender, self.lanes[edge, sender, role.index].popleft())
-
-    def take_many(self, role: RoleId, effect: TakeMany) -> Any:
-        found = self.filled(role, Take((effect.edge,)))[: effect.most]
-        return [self.take_from(role, *each) for each in found] if found else WAIT
-
-    def published(self, edge: str, sender: int) -> int:
-        return self.cells[edge, sender].number if (edge, sender) in self.cells else 0
-
-    def latest(self, role: RoleId, effect: Latest) -> Any:
-        sender = sender_of(self.formation, self.edges[effect.edge], role, effect.sender)
-        wanted = 1 if RoleId(self.edges[effect.edge].source, sender) in self.done else effect.after
-        return self.cells[effect.edge, sender] if self.published(effect.edge, sender) >= wanted else WAIT
-
-    def reduce(self, role: RoleId, effect: AllReduce) -> Any:
-        turn = self._rounds.get((effect.edge, role.index), 0)
-        offers = self._offers.setdefault((effect.edge, turn), {})
-        offers[role.index] = effect.value
-        members = self.formation.count(role.kind)
-        if len(offers) < members:
-            return WAIT
-        self._rounds[effect.edge, role.index] = turn + 1
-        if all(self._rounds.get((effect.edge, i), 0) > turn for i in range(members)):
-            del self._offers[effect.edge, turn]
-        return mean_of([offers[i] for i in range(members)])
-
-    def forget(self, role: RoleId) -> None:
-        """Take back what a lost role offered to a group."""
-        for offers in self._offers.values():
-            offers.pop(role.index, None)
-
-
-def receiver_of(formation: Formation, edge: Edge, source: int, to: int | None) -> int:
-    """Who gets what ``source`` puts on the edge."""
-    targets = formation.targets(edge, source)
-    if to is None and len(targets) == 1:
-        return targets[0]
-    if to not in targets:
-        raise ConfigError(f"{edge.source}-{source} puts on {edge.name!r} to {to}; it leads to {targets}.")
-    return to
-
-
-def sender_of(formation: Formation, edge: Edge, role: RoleId, sender: int | None) -> int:
-    """Whose value ``role`` reads from a broadcast."""
-    if sender is not None:
-        return sender
-    return formation.sources(edge, role.index)[0] if role.kind == edge.target else 0
-
-
-def mean_of(values: list[Tree]) -> Tree:
-    """The mean, leaf by leaf, always in the same order."""
-
-    def mean(*leaves: Any) -> Any:
-        total = np.asarray(leaves[0])
-        for leaf in leaves[1:]:
-            total = total + leaf
-        return total / np.asarray(len(leaves), total.dtype)
-
-    return map_leaves(mean, values[0], *values[1:])
+    def group(self, edge: str) -> MemoryGroup:
+        return self._groups[edge]

@@ -1,10 +1,11 @@
-"""``processes``: a process for each role, shared memory between them, and a supervisor that starts them again."""
+"""``processes``: a process for each role, shared memory between them, and a supervisor that restarts them."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import resource
 import selectors
 import signal
 import subprocess
@@ -20,19 +21,20 @@ from starling.core.effects import Report
 from starling.core.errors import RunError, StarlingError
 from starling.executors.base import Program, Results, Start, Watcher
 from starling.executors.heartbeat import Heartbeat
-from starling.executors.restarts import restarts_all, where_it_was
-from starling.executors.role_status import Board
-from starling.executors.shared_edges import Broadcast, Ring, make_segments, name_of
+from starling.executors.restarts import restart_of, restarts_all
+from starling.executors.role_status import RoleStatus
+from starling.executors.shared_edges import SharedEdges
 from starling.formations import RoleId
 from starling.records import checkpoint
 
 __all__ = ["Supervisor", "run"]
 
-LOOK = 0.1  # seconds between the supervisor's looks at its children
+INTERVAL = 0.1  # seconds between the supervisor's checks of its children
 STATUS = 1.0  # seconds between notes of who waits for whom
+BESIDE = 256  # descriptors of whatever else the process has open
 GRACE = 5.0  # seconds that roles have to go when the run is over
 MOST_CRASHES, WITHIN = 5, 60.0  # crashes of one role within so many seconds that end a run
-LONGEST_PAUSE = 2.0  # seconds before a role is started again
+LONGEST_PAUSE = 2.0  # seconds before a role is restarted
 
 
 def run(program: Program, watcher: Watcher, restore: bool = False) -> Results:
@@ -55,19 +57,20 @@ class Child:
         self.incarnation = 0
         self.heartbeat = Heartbeat()
         self.crashes: deque[float] = deque()
-        self.again_at: float | None = None  # when to start it again
+        self.restart_at: float | None = None  # when to restart it
         self.done = False
         self.error: dict[str, str] | None = None
 
 
 class Supervisor:
-    """Starts the roles, hears their reports, and starts again those that are lost."""
+    """Starts the roles, reads their reports, and restarts those that crash."""
 
     def __init__(self, program: Program, watcher: Watcher, scratch: Path, restore: bool) -> None:
         self.program, self.watcher, self.scratch = program, watcher, scratch
         self.formation = program.formation
-        self.board = Board(self.formation)
-        self.parts = make_segments(self.formation, program.messages())
+        _allow_descriptors(BESIDE + 5 * len(list(self.formation)) * (1 + len(self.formation.edges)))
+        self.role_status = RoleStatus(self.formation)
+        self.edges = SharedEdges(self.formation, program.messages())
         self.children = {role: Child(role) for role in self.formation}
         self._bells = [os.pipe() for _ in self.children]
         self._selector = selectors.DefaultSelector()
@@ -82,26 +85,28 @@ class Supervisor:
         for child in self.children.values():
             self._start(child, Start(restore=self._restore))
         while not all(child.done for child in ending):
-            self._look()
-            if self.watcher.stopping(ending[0].role, int(self.board.arrays["steps"][self.board.line(ending[0].role)])):
+            self._poll()
+            if self.watcher.stopping(
+                ending[0].role, int(self.role_status.arrays["steps"][self.role_status.line(ending[0].role)])
+            ):
                 self._ask_to_stop()
         return {child.role: self._result(child.role) for child in ending}
 
     # -- starting
 
     def _start(self, child: Child, start: Start) -> None:
-        role, line = child.role, self.board.line(child.role)
+        role, line = child.role, self.role_status.line(child.role)
         read, write = os.pipe()
         report, reported = os.pipe()
-        self.board.arrays["state"][line] = self.board.arrays["sleeping"][line] = 0
-        segments = {name_of(key): part.segment.descriptor for key, part in self.parts.items() if self._needs(role, key)}
+        self.role_status.arrays["state"][line] = self.role_status.arrays["sleeping"][line] = 0
+        segments = self.edges.descriptors(role)
         bells = [end for _, end in self._bells]
-        told: dict[str, Any] = {
+        setup: dict[str, Any] = {
             "kind": role.kind,
             "index": role.index,
             "program": self._spec,
             "start": {**vars(start), "state": None},
-            "board": self.board.segment.descriptor,
+            "status": self.role_status.segment.descriptor,
             "segments": segments,
             "bell": self._bells[line][0],
             "bells": bells,
@@ -112,7 +117,7 @@ class Supervisor:
             "cpus": self._cpus(line),
             "record": str(self.program.record) if self.program.record else None,
         }
-        inherited = [read, reported, told["board"], self._bells[line][0], *bells, *segments.values()]
+        inherited = [read, reported, setup["status"], self._bells[line][0], *bells, *segments.values()]
         with self._log(role) as log:
             child.process = subprocess.Popen(
                 [sys.executable, "-m", "starling.executors.worker", str(read)],
@@ -124,22 +129,12 @@ class Supervisor:
         os.close(read)
         os.close(reported)
         with os.fdopen(write, "w") as pipe:
-            json.dump(told, pipe)
+            json.dump(setup, pipe)
         os.set_blocking(report, False)
         child.pipe, child.unread = report, b""
         self._selector.register(report, selectors.EVENT_READ, child)
-        child.again_at, child.error, child.done = None, None, False
-        self.board.arrays["pid"][line] = child.process.pid
-
-    def _needs(self, role: RoleId, key: tuple[str, int, int]) -> bool:
-        """Whether a role has anything to do with a part of an edge."""
-        name, source, target = key
-        edge = self.formation.edge(name)
-        if edge.kind == "queue":
-            return role in (RoleId(edge.source, source), RoleId(edge.target, target))
-        if edge.kind == "broadcast":
-            return role == RoleId(edge.source, source) or role.kind in (edge.target, *edge.also)
-        return role.kind == edge.source
+        child.restart_at, child.error, child.done = None, None, False
+        self.role_status.arrays["pid"][line] = child.process.pid
 
     def _cpus(self, line: int) -> list[int]:
         """The processors that a role is kept to; none means all."""
@@ -154,54 +149,43 @@ class Supervisor:
         directory.mkdir(parents=True, exist_ok=True)
         return open(directory / f"{role}.log", "ab")
 
-    # -- looking
+    # -- supervising
 
-    def _look(self) -> None:
-        """Hear what the roles say, notice who is gone, start again whose time has come."""
-        for key, _ in self._selector.select(LOOK):
-            self._hear(key.data)
+    def _poll(self) -> None:
+        """Read what the roles report, notice who has ended, restart those whose time has come."""
+        for key, _ in self._selector.select(INTERVAL):
+            self._read_reports(key.data)
         now = time.monotonic()
         if now >= self._status_at:
             self._status_at = now + STATUS
             self.watcher.status(self.status(now))
-            self._end_the_silent(now)
+            self._kill_unresponsive(now)
         for child in self.children.values():
             if child.process is not None and child.process.poll() is not None:
-                self._hear(child)
-                self._gone(child, now)
-            elif child.again_at is not None and now >= child.again_at:
-                self._start_again(child)
+                self._read_reports(child)
+                self._ended(child, now)
+            elif child.restart_at is not None and now >= child.restart_at:
+                self._restart(child)
 
-    def _end_the_silent(self, now: float) -> None:
-        """End processes without a sign of life: those that are lost are started again."""
+    def _kill_unresponsive(self, now: float) -> None:
+        """Kill processes without a sign of life: they are restarted like those that crash."""
         for child in self.children.values():
             if child.process is None or not self.program.heartbeat:
                 continue
-            beat = float(self.board.arrays["beat"][self.board.line(child.role)])
+            beat = float(self.role_status.arrays["beat"][self.role_status.line(child.role)])
             silence = child.heartbeat.silence(child.process.pid, beat, now)
             if silence > self.program.heartbeat:
                 with self._log(child.role) as log:
-                    log.write(f"{child.role}: no sign of life for {silence:.0f} s; started again\n".encode())
+                    log.write(f"{child.role}: no sign of life for {silence:.0f} s; restarted\n".encode())
                 child.process.kill()
 
     def status(self, now: float) -> dict[str, Any]:
         """What every role does and every edge holds."""
-        edges = []
-        for (name, source, target), part in self.parts.items():
-            edge = self.formation.edge(name)
-            sender = edge.source if edge.kind == "collective" else f"{edge.source}-{source}"
-            about: dict[str, Any] = {"edge": name, "kind": edge.kind, "from": sender}
-            if isinstance(part, Ring):
-                held = part.sent - part.taken
-                about |= {"to": f"{edge.target}-{target}", "sent": part.sent, "held": held, "depth": part.depth}
-            elif isinstance(part, Broadcast):
-                about |= {"to": edge.target, "published": part.number}
-            edges.append(about)
-        seconds = now - self._started
+        seconds, roles = now - self._started, self.role_status.snapshot(now)
         formation = {"formation": self.formation.name, "ends": self.formation.ends}
-        return {**formation, "seconds": round(seconds, 3), "roles": self.board.snapshot(now), "edges": edges}
+        return {**formation, "seconds": round(seconds, 3), "roles": roles, "edges": self.edges.status()}
 
-    def _hear(self, child: Child) -> None:
+    def _read_reports(self, child: Child) -> None:
         if child.pipe < 0:
             return
         try:
@@ -209,33 +193,33 @@ class Supervisor:
         except BlockingIOError:
             return
         if not content:
-            self._hang_up(child)
+            self._close_pipe(child)
             return
         *lines, child.unread = (child.unread + content).split(b"\n")
         for line in lines:
             message = json.loads(line)
             if "report" in message:
-                said = message["report"]
-                self.watcher.report(child.role, Report(said["steps"], said["values"], said["histograms"]))
+                report = message["report"]
+                self.watcher.report(child.role, Report(report["steps"], report["values"], report["histograms"]))
             elif "done" in message:
                 child.done = True
             else:
                 child.error = message["error"]
 
-    def _hang_up(self, child: Child) -> None:
+    def _close_pipe(self, child: Child) -> None:
         if child.pipe >= 0:
             self._selector.unregister(child.pipe)
             os.close(child.pipe)
             child.pipe = -1
 
-    def _gone(self, child: Child, now: float) -> None:
-        """A role's process has ended: well, or because of an error, or it was lost."""
+    def _ended(self, child: Child, now: float) -> None:
+        """A role's process has ended: well, or because of an error, or it crashed."""
         assert child.process is not None
         code = child.process.returncode
         while child.pipe >= 0:
-            self._hear(child)
+            self._read_reports(child)
         child.process = None
-        if child.done or self.board.closed:
+        if child.done or self.role_status.closed:
             return
         if code == 3 and child.error is not None:
             raise _error_of(child)
@@ -245,35 +229,30 @@ class Supervisor:
         if len(child.crashes) >= MOST_CRASHES:
             how = child.error["message"] if child.error else f"ended with code {code}"
             raise RunError(
-                f"{child.role} was lost {len(child.crashes)} times within {WITHIN:.0f} s (at last: {how}); see "
+                f"{child.role} crashed {len(child.crashes)} times within {WITHIN:.0f} s (at last: {how}); see "
                 f"{self.program.directory or self.scratch}/logs/{child.role}.log."
             )
-        self.board.arrays["restarts"][self.board.line(child.role)] += 1
-        child.again_at = now + min(LONGEST_PAUSE, 0.05 * 2 ** (len(child.crashes) - 1))
+        self.role_status.arrays["restarts"][self.role_status.line(child.role)] += 1
+        child.restart_at = now + min(LONGEST_PAUSE, 0.05 * 2 ** (len(child.crashes) - 1))
 
-    def _start_again(self, child: Child) -> None:
-        """Start a lost role anew; where nobody may run ahead of it, all of them."""
+    def _restart(self, child: Child) -> None:
+        """Restart a crashed role; where nobody may run ahead of it, all of them."""
         if restarts_all(self.formation, child.role):
             self._stop_processes()
-            for part in self.parts.values():
-                part.reset()
+            self.edges.reset()
             for other in self.children.values():
                 other.incarnation += 1
                 self._start(other, Start(incarnation=other.incarnation, restore=True))
             return
         child.incarnation += 1
-        self._start(child, where_it_was(self.formation, child.role, child.incarnation, self._ring))
-
-    def _ring(self, edge: str, source: int, target: int) -> Ring:
-        part = self.parts[edge, source, target]
-        assert isinstance(part, Ring)
-        return part
+        done = self.role_status.done
+        self._start(child, restart_of(self.formation, child.role, child.incarnation, self.edges, done))
 
     # -- stopping
 
     def _ask_to_stop(self) -> None:
-        if not self.board.stop:
-            self.board.ask_to_stop()
+        if not self.role_status.stop:
+            self.role_status.ask_to_stop()
 
     def _result(self, role: RoleId) -> Any:
         tree, _ = checkpoint.load(self.scratch / f"result-{role}")
@@ -292,12 +271,12 @@ class Supervisor:
                     os.kill(child.process.pid, signal.SIGKILL)
                 child.process.wait()
             child.process = None
-            self._hang_up(child)
+            self._close_pipe(child)
 
     def close(self) -> None:
         """Leave no process and no shared memory behind."""
         self.watcher.status(self.status(time.monotonic()))
-        self.board.close_all()
+        self.role_status.close_all()
         for _, end in self._bells:
             with contextlib.suppress(OSError):
                 os.write(end, b"!")
@@ -306,9 +285,16 @@ class Supervisor:
         for ends in self._bells:
             for end in ends:
                 os.close(end)
-        for part in self.parts.values():
-            part.segment.close()
-        self.board.segment.close()
+        self.edges.close()
+        self.role_status.segment.close()
+
+
+def _allow_descriptors(count: int) -> None:
+    """Let this process and its children have so many descriptors open, if the system permits."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    permitted = count if most == resource.RLIM_INFINITY else min(count, most)
+    if now != resource.RLIM_INFINITY and now < permitted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (permitted, most))
 
 
 def _error_of(child: Child) -> StarlingError:

@@ -1,4 +1,4 @@
-"""The board: what every role is doing, in shared memory, so that anyone can look while a run goes on."""
+"""What every role is doing, in shared memory, so that anyone can look while a run goes on."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 
 from starling.core.segments import Field, Segment
+from starling.executors.waits import KINDS, Wait
 from starling.formations import Formation, RoleId
 
-__all__ = ["Board"]
+__all__ = ["DONE", "WAITING", "WORKING", "RoleStatus"]
 
 STOP, CLOSE = 0, 1  # counters of the whole run: roles that learn should stop; all others should go
 WORKING, WAITING, DONE = 0, 1, 2
+LONGEST = 120  # bytes of a reason
 
 
-class Board:
+class RoleStatus:
     """One line per role, written by the role alone; the supervisor writes the counters and the restarts."""
 
     def __init__(self, formation: Formation, descriptor: int | None = None) -> None:
@@ -35,7 +37,9 @@ class Board:
             ("waited", (count, edges), "<f8"),  # seconds, by edge; the last column is for what is no edge
             ("passed", (count, edges), "<i8"),  # effects carried out, by edge
             ("busy", (count,), "<f8"),
-            ("said", (count, 160), "<u1"),  # what it waits for, in words
+            ("wait", (count, 5), "<f8"),  # a Wait: its kind, sender, receiver, wanted, seconds (NaN: none)
+            ("wait edges", (count, edges), "<u1"),  # the place of each edge in it, from 1; 0: not in it
+            ("wait reason", (count, LONGEST), "<u1"),
         ]
         self.segment = Segment(fields, descriptor)
         self.arrays = self.segment.arrays
@@ -44,9 +48,8 @@ class Board:
         return self._lines[role]
 
     def column(self, edge: str | None) -> int:
-        """The column of an edge, or of the first of several."""
-        name = (edge or "").split("|")[0]
-        return self.edges.index(name) if name in self.edges else len(self.edges)
+        """The column of an edge, or of what is no edge."""
+        return self.edges.index(edge) if edge is not None else len(self.edges)
 
     @property
     def stop(self) -> bool:
@@ -65,41 +68,49 @@ class Board:
     def done(self, role: RoleId) -> bool:
         return bool(self.arrays["state"][self._lines[role]] == DONE)
 
-    def say(self, line: int, text: str) -> None:
-        content = text.encode()[:159]
-        said = self.arrays["said"][line]
-        said[len(content) :] = 0
-        said[: len(content)] = np.frombuffer(content, np.uint8)
+    def set_wait(self, line: int, wait: Wait) -> None:
+        """Note what a role waits for."""
+        numbers = (wait.sender, wait.receiver, wait.wanted, wait.seconds)
+        self.arrays["wait"][line] = [KINDS.index(wait.effect), *(np.nan if n is None else n for n in numbers)]
+        places = {edge: place for place, edge in enumerate(wait.edges, 1)}
+        self.arrays["wait edges"][line, :-1] = [places.get(edge, 0) for edge in self.edges]
+        reason = wait.reason.encode()[:LONGEST]
+        self.arrays["wait reason"][line] = 0
+        self.arrays["wait reason"][line, : len(reason)] = np.frombuffer(reason, np.uint8)
 
-    def told(self, line: int) -> str:
-        return bytes(self.arrays["said"][line]).split(b"\0", 1)[0].decode(errors="replace")
+    def wait(self, line: int) -> Wait:
+        """What a role waits for, where it does."""
+        kind, *numbers, seconds = self.arrays["wait"][line].tolist()
+        sender, receiver, wanted = (None if np.isnan(number) else int(number) for number in numbers)
+        places = self.arrays["wait edges"][line].tolist()
+        edges = tuple(self.edges[i] for i in sorted(range(len(self.edges)), key=places.__getitem__) if places[i])
+        reason = bytes(self.arrays["wait reason"][line]).rstrip(b"\0").decode(errors="replace")
+        limit = None if np.isnan(seconds) else seconds
+        return Wait(KINDS[int(kind)], edges, sender, receiver, wanted, limit, reason)
 
     def snapshot(self, now: float) -> list[dict[str, Any]]:
         """Every line as plain values; seconds of what goes on now are counted in."""
-        found = []
-        for i, role in enumerate(self.roles):
-            a = self.arrays
-            state = int(a["state"][i])
-            waited = a["waited"][i].tolist()
-            busy, going = float(a["busy"][i]), max(0.0, now - float(a["since"][i])) if a["since"][i] else 0.0
-            said = self.told(i)
-            if state == WAITING:
-                waited[self.column(said.split("'")[1] if "'" in said else None)] += going
-            elif state == WORKING:
-                busy += going
-            found.append(
-                {
-                    "role": str(role),
-                    "state": ("working", "waiting", "done")[state],
-                    "waits_for": said if state == WAITING else "",
-                    "for_seconds": round(going, 3),
-                    "silent_seconds": round(max(0.0, now - float(a["beat"][i])), 3) if a["beat"][i] else None,
-                    "busy_seconds": round(busy, 3),
-                    "waited_seconds": dict(zip([*self.edges, "other"], (round(x, 3) for x in waited))),
-                    "passed": dict(zip([*self.edges, "other"], a["passed"][i].tolist())),
-                    "steps": int(a["steps"][i]),
-                    "restarts": int(a["restarts"][i]),
-                    "pid": int(a["pid"][i]),
-                }
-            )
-        return found
+        return [self._line_at(i, role, now) for i, role in enumerate(self.roles)]
+
+    def _line_at(self, i: int, role: RoleId, now: float) -> dict[str, Any]:
+        a, names = self.arrays, [*self.edges, "other"]
+        state, waited, busy = int(a["state"][i]), a["waited"][i].tolist(), float(a["busy"][i])
+        going = max(0.0, now - float(a["since"][i])) if a["since"][i] else 0.0
+        wait = self.wait(i) if state == WAITING else None
+        if wait is not None:
+            waited[self.column(wait.edge)] += going
+        elif state == WORKING:
+            busy += going
+        return {
+            "role": str(role),
+            "state": ("working", "waiting", "done")[state],
+            "waiting": None if wait is None else wait.to_mapping(),
+            "for_seconds": round(going, 3),
+            "silent_seconds": round(max(0.0, now - float(a["beat"][i])), 3) if a["beat"][i] else None,
+            "busy_seconds": round(busy, 3),
+            "waited_seconds": dict(zip(names, (round(x, 3) for x in waited))),
+            "passed": dict(zip(names, a["passed"][i].tolist())),
+            "steps": int(a["steps"][i]),
+            "restarts": int(a["restarts"][i]),
+            "pid": int(a["pid"][i]),
+        }

@@ -1,31 +1,39 @@
-"""Edges in shared memory, laid out from a blank message of each: the counterpart of ``mailroom`` across processes.
+"""Edges in shared memory, laid out from a blank message of each.
 
-Every lane of a queue is a ring with one writer and one reader, every broadcast two slots that are written in turn.
-Counters have one writer each; who waits says so on the board and is woken through a pipe.
+A receiver owns one pool of slots for each queue that leads to it: ``depth`` for each sender, and ``loans`` that it may
+still read. Everything has one writer, and one store makes a change visible, so either side may be killed at any
+instruction:
+
+    sender     writes an item into a slot of its lane's stock that holds no item, notes the slot in the lane's order,
+               and only then counts the item as sent. Before that the slot is as free as it was.
+    receiver   puts another slot into the lane's stock in place of the one that holds the next item, and only then
+               counts the item as taken. Before that the item is offered as it was.
+
+What is neither in a stock nor holds an item that is still to be taken belongs to the receiver: one that begins again
+needs to know no more.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from starling.core.effects import AllReduce, Effect, Latest, Message, Newest, Publish, Put, Take, TakeMany
+from starling.core.effects import Newest
 from starling.core.errors import RunError
-from starling.core.segments import Field, Segment
+from starling.core.segments import Field, Segment, segment_size
 from starling.core.trees import Tree, items, refilled
-from starling.executors.memory_edges import WAIT, mean_of, receiver_of, sender_of
+from starling.executors.edges import Promise, resolved
 from starling.formations import Edge, Formation, RoleId
 
-__all__ = ["Broadcast", "Collective", "Ring", "SharedEdges", "make_segments", "name_of"]
+__all__ = ["Pool", "SharedCell", "SharedEdges", "SharedGroup", "SharedLane"]
 
-HEAD, TAKEN = 0, 1  # of a ring: items put, items taken
-ORDER = "/order"  # of a ring: which slot each item is in
-NUMBER, WRITING = 0, 1  # of a broadcast: values published, and the one being written
-VERSIONS = 2  # of a broadcast: the versions of its two slots
+ORDER, STOCK, WEIGHTS = "/order", "/stock", "/weights"  # beside the leaves of messages, whose names have no slash
+NONE = -1  # in a stock: no slot for now
+NUMBER, WRITING, VERSIONS = 0, 1, 2  # of a cell: values published, the one being written, versions of its two slots
 _lock = threading.Lock()
 
 
@@ -42,110 +50,225 @@ def _fields(blank: Tree, slots: int) -> list[Field]:
 class _Slots:
     """Messages of one layout in a segment."""
 
-    def __init__(self, blank: Tree, slots: int, descriptor: int | None, *beside: Field) -> None:
-        self.blank, self.slots = blank, slots
-        self.segment = Segment([*_fields(blank, slots), *beside], descriptor)
-        self._arrays = [self.segment.arrays[path] for path, _ in items(blank)]
+    def __init__(self, edge: str, blank: Tree, segment: Segment) -> None:
+        self._edge, self._blank = edge, blank
         self._paths = [path for path, _ in items(blank)]
+        self._arrays = [segment.arrays[path] for path in self._paths]
 
-    def write(self, slot: int, item: Tree, edge: str) -> None:
+    def write(self, slot: int, item: Tree) -> None:
         """Copy a message into a slot. An array may be shorter than the layout's: then the rest is as it was."""
         for (path, leaf), name, array in zip(items(item), self._paths, self._arrays, strict=True):
             target, leaf = array[slot, ...], np.asarray(leaf)
             if path != name or leaf.shape[1:] != target.shape[1:] or leaf.ndim != target.ndim:
-                raise RunError(f"{edge}: {path} {leaf.shape} was put, {name} {target.shape} was expected.")
+                raise RunError(f"{self._edge}: {path} {leaf.shape} was put, {name} {target.shape} was expected.")
             if leaf.ndim and len(leaf) != len(target):
                 target = target[: len(leaf)]
             np.copyto(target, leaf, casting="same_kind")
 
     def read(self, slot: int, borrow: bool = False) -> Tree:
-        return refilled(self.blank, [array[slot, ...] if borrow else array[slot, ...].copy() for array in self._arrays])
+        views = (array[slot, ...] for array in self._arrays)
+        return refilled(self._blank, [view if borrow else view.copy() for view in views])
 
 
-class Ring:
-    """A queue between one writer and one reader, of ``depth`` items; the last ``loans`` taken may still be read.
+class Pool:
+    """The slots of one receiver for one queue, and a lane for each sender."""
 
-    An item goes into the first slot that is free: where the reader keeps up, the same few are used again and again, and
-    stay in the processor's cache.
-    """
+    def __init__(
+        self,
+        edge: str,
+        blank: Tree,
+        senders: list[int],
+        depth: int,
+        loans: int = 0,
+        keeps: bool = False,
+        descriptor: int | None = None,
+    ) -> None:
+        """``loans`` taken items may still be read (0: one per sender). A pool that ``keeps`` requests holds them until
+        they are released, so that they can be offered again."""
+        self.depth, self.loans, self.keeps = depth, loans or len(senders), keeps
+        self.segment = Segment(self._layout(blank, len(senders), depth, loans, keeps), descriptor, 2 * len(senders))
+        self.slots = _Slots(edge, blank, self.segment)
+        self.stock, self.order = self.segment.arrays[STOCK], self.segment.arrays[ORDER]
+        self.lanes = {sender: SharedLane(self, row) for row, sender in enumerate(senders)}
+        if descriptor is None:
+            self.reset()
+        self.receiver: _Receiver | None = None
 
-    def __init__(self, name: str, blank: Tree, depth: int, loans: int, descriptor: int | None = None) -> None:
-        self.name, self.depth, self.loans = name, depth, loans
-        self._count = depth + loans
-        self._slots = _Slots(blank, self._count, descriptor, (ORDER, (self._count,), "<i8"))
-        self.segment = self._slots.segment
-        self._counters, self._order = self.segment.counters, self.segment.arrays[ORDER]
+    @classmethod
+    def _layout(cls, blank: Tree, senders: int, depth: int, loans: int, keeps: bool) -> list[Field]:
+        slots = depth * senders + (loans or senders)
+        noted = slots if keeps else depth  # items of a lane whose slots must be known
+        beside: list[Field] = [(STOCK, (senders, depth), "<i4"), (ORDER, (senders, noted), "<i4")]
+        return [*_fields(blank, slots), *beside]
 
-    def put(self, item: Tree) -> bool:
-        """False where the ring is full."""
-        counters, count = self._counters, self._count
-        head, taken = int(counters[HEAD]), int(counters[TAKEN])
-        if head - taken >= self.depth:
-            return False
-        used = {int(self._order[number % count]) for number in range(max(0, taken - self.loans), head)}
-        slot = next(slot for slot in range(count) if slot not in used)
-        self._slots.write(slot, item, self.name)
-        self._order[head % count] = slot
-        fence()
-        counters[HEAD] = head + 1
-        fence()
-        return True
+    @classmethod
+    def size(cls, blank: Tree, senders: int, depth: int, loans: int = 0, keeps: bool = False) -> int:
+        """Bytes that such a pool takes."""
+        return segment_size(cls._layout(blank, senders, depth, loans, keeps), 2 * senders)
 
-    def filled(self) -> bool:
-        return bool(self._counters[HEAD] > self._counters[TAKEN])
+    def reset(self) -> None:
+        """Empty every lane, while neither side runs."""
+        self.segment.counters[:] = 0
+        self.stock[:] = np.arange(self.stock.size).reshape(self.stock.shape)
+        self.receiver = None
 
-    def take(self, borrow: bool) -> Tree:
-        taken = int(self._counters[TAKEN])
-        fence()
-        item = self._slots.read(int(self._order[taken % self._count]), borrow)
-        fence()
-        self._counters[TAKEN] = taken + 1
-        fence()
-        return item
+    def taking(self) -> _Receiver:
+        """The receiver's side, from the first time that it takes."""
+        if self.receiver is None:
+            self.receiver = _Receiver(self)
+        return self.receiver
+
+
+class _Receiver:
+    """What the receiver of a pool does with the slots that belong to no lane; it alone knows, and may forget."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        waiting = {slot for lane in pool.lanes.values() for slot in lane.waiting()}
+        count = pool.depth * len(pool.lanes) + pool.loans
+        self._spare = [slot for slot in range(count) if slot not in waiting and slot not in pool.stock]  # warmest last
+        self._stock: list[list[int]] = pool.stock.tolist()  # as it is in the pool
+        self._short = [(int(row), int(place)) for row, place in np.argwhere(pool.stock == NONE)]  # a slot is missing
+        self._holds = [0] * count  # how many reasons there are not to give a slot away
+        self._loans: deque[tuple[int, int]] = deque()  # the take that ends each, and its slot
+        self._kept: list[deque[int]] = [deque() for _ in pool.lanes]  # requests that are not answered
+        self._takes = 0
+        self._supply()
+
+    def replace(self, row: int, slot: int) -> None:
+        """Give a lane another slot for the one that is being taken, or none where all are held."""
+        self._takes += 1
+        while self._loans and self._loans[0][0] <= self._takes:
+            self._let_go(self._loans.popleft()[1])
+        if slot not in self._stock[row]:
+            return  # the item was offered again: the lane has another slot already
+        self._give(row, self._stock[row].index(slot), self._spare.pop() if self._spare else NONE)
+
+    def hold(self, row: int, slot: int, borrow: bool) -> None:
+        """Keep a slot whose item has been taken for as long as there are reasons to."""
+        self._holds[slot] = 1
+        if borrow:
+            self._holds[slot] += 1
+            self._loans.append((self._takes + self._pool.loans, slot))
+        if self._pool.keeps:
+            self._holds[slot] += 1
+            self._kept[row].append(slot)
+        self._let_go(slot)
+
+    def release(self, row: int) -> None:
+        """The oldest request of a lane is answered."""
+        if self._kept[row]:
+            self._let_go(self._kept[row].popleft())
+
+    def _let_go(self, slot: int) -> None:
+        self._holds[slot] -= 1
+        if not self._holds[slot]:
+            self._spare.append(slot)
+            self._supply()
+
+    def _supply(self) -> None:
+        while self._spare and self._short:
+            self._give(*self._short.pop(), self._spare.pop())
+
+    def _give(self, row: int, place: int, slot: int) -> None:
+        self._stock[row][place] = self._pool.stock[row, place] = slot
+        if slot == NONE:
+            self._short.append((row, place))
+
+
+class SharedLane:
+    """The queue of one sender within a receiver's pool."""
+
+    def __init__(self, pool: Pool, row: int) -> None:
+        self._pool, self._row = pool, row
+        self._head, self._taken = pool.segment.counters[2 * row : 2 * row + 1], pool.segment.counters[2 * row + 1 :][:1]
+        self._stock, self._order = pool.stock[row], pool.order[row]
+        self.depth = pool.depth
 
     @property
     def sent(self) -> int:
-        return int(self._counters[HEAD])
+        return self._head.item()
 
     @property
     def taken(self) -> int:
-        return int(self._counters[TAKEN])
+        return self._taken.item()
 
-    def rewind(self, items_back: int) -> None:
-        """Offer the last taken items again, at most ``loans``; only for a reader that begins anew."""
-        self._counters[TAKEN] -= items_back
+    def put(self, item: Tree) -> bool:
+        head, taken = self.sent, self.taken
+        fence()
+        if head - taken >= self.depth:
+            return False
+        used = (NONE, *self._slots_of(taken, head))
+        free = [slot for slot in self._stock.tolist() if slot not in used]
+        if not free:
+            return False
+        self._pool.slots.write(free[0], item)
+        self._order[head % len(self._order)] = free[0]
+        fence()
+        self._head[0] = head + 1
+        fence()
+        return True
 
-    def reset(self) -> None:
-        self._counters[:] = 0
+    def filled(self) -> int:
+        return self.sent - self.taken
+
+    def take(self, borrow: bool) -> Tree:
+        receiver, number = self._pool.taking(), self.taken
+        fence()
+        (slot,) = self._slots_of(number, number + 1)
+        item = self._pool.slots.read(slot, borrow)
+        receiver.replace(self._row, slot)
+        fence()
+        self._taken[0] = number + 1
+        fence()
+        receiver.hold(self._row, slot, borrow)
+        return item
+
+    def release(self) -> None:
+        self._pool.taking().release(self._row)
+
+    def rewind(self, count: int) -> None:
+        self._taken[0] -= count
+        self._pool.receiver = None
+
+    def waiting(self) -> list[int]:
+        """The slots of items that are still to be taken."""
+        return self._slots_of(self.taken, self.sent)
+
+    def _slots_of(self, first: int, end: int) -> list[int]:
+        return [self._order.item(number % len(self._order)) for number in range(first, end)]
 
 
-class Broadcast:
-    """The newest value of one publisher."""
+class SharedCell:
+    """The newest value of one publisher, in two slots that are written in turn."""
 
-    def __init__(self, name: str, blank: Tree, descriptor: int | None = None) -> None:
-        self.name, self._slots = name, _Slots(blank, 2, descriptor)
-        self.segment = self._slots.segment
-        self._counters = self.segment.counters
+    def __init__(self, edge: str, blank: Tree, descriptor: int | None = None) -> None:
+        self.segment = Segment(_fields(blank, 2), descriptor)
+        self._slots, self._counters = _Slots(edge, blank, self.segment), self.segment.counters
 
     @property
-    def number(self) -> int:
+    def published(self) -> int:
         return int(self._counters[NUMBER])
 
-    def publish(self, value: Tree, version: int) -> None:
-        number = self.number + 1
+    def publish(self, value: Tree | Promise, version: int) -> None:
+        value, number = resolved(value), self.published + 1
         self._counters[WRITING] = number
         fence()
-        self._slots.write(number % 2, value, self.name)
+        self._slots.write(number % 2, value)
         self._counters[VERSIONS + number % 2] = version
         fence()
         self._counters[NUMBER] = number
         fence()
 
-    def newest(self) -> Newest:
+    def number(self, reader: RoleId) -> int:
+        return self.published
+
+    def newest(self, reader: RoleId, known: int) -> Newest:
         while True:
-            number = self.number
+            number = self.published
             fence()
-            value, version = self._slots.read(number % 2), int(self._counters[VERSIONS + number % 2])
+            value = None if number == known else self._slots.read(number % 2)
+            version = int(self._counters[VERSIONS + number % 2])
             fence()
             if self._counters[WRITING] - number < 2:  # nobody wrote into the slot meanwhile
                 return Newest(value, version, number)
@@ -154,170 +277,124 @@ class Broadcast:
         self._counters[:] = 0
 
 
-class Collective:
-    """What the members of a group offer, in two slots each that are used in turn."""
+class SharedGroup:
+    """What the members of a collective offer, in two slots each that are written in turn."""
 
-    def __init__(self, name: str, blank: Tree, members: int, descriptor: int | None = None) -> None:
-        self.members, self.name = members, name
-        self._slots = _Slots(blank, 2 * members, descriptor)
-        self.segment = self._slots.segment
+    def __init__(self, edge: str, blank: Tree, members: int, descriptor: int | None = None) -> None:
+        fields = [*_fields(blank, 2 * members), (WEIGHTS, (2 * members,), "<f8")]
+        self.segment = Segment(fields, descriptor, members)
+        self._slots, self._weights = _Slots(edge, blank, self.segment), self.segment.arrays[WEIGHTS]
         self._rounds = self.segment.counters
 
-    def offer(self, member: int, turn: int, value: Tree) -> None:
-        self._slots.write(2 * member + turn % 2, value, self.name)
+    def offer(self, member: int, turn: int, value: Tree, weight: float) -> None:
+        slot = 2 * member + turn % 2
+        self._slots.write(slot, value)
+        self._weights[slot] = weight
         fence()
         self._rounds[member] = turn + 1
         fence()
 
     def complete(self, turn: int) -> bool:
-        return bool((self._rounds[: self.members] > turn).all())
+        return bool((self._rounds > turn).all())
 
-    def mean(self, turn: int) -> Tree:
+    def read(self, turn: int) -> list[tuple[Tree, float]]:
         fence()
-        return mean_of([self._slots.read(2 * member + turn % 2, borrow=True) for member in range(self.members)])
+        slots = range(turn % 2, len(self._weights), 2)
+        return [(self._slots.read(slot, borrow=True), float(self._weights[slot])) for slot in slots]
 
     def reset(self) -> None:
         self._rounds[:] = 0
 
 
-Part = Ring | Broadcast | Collective
-Key = tuple[str, int, int]  # edge, source, target; −1 where there is none
-
-
-def make_segments(
-    formation: Formation, blanks: Mapping[str, Tree], descriptors: dict[str, int] | None = None
-) -> dict[Key, Part]:
-    """Every lane, broadcast and collective of a formation; or those behind ``descriptors``, where they are given."""
-    parts: dict[Key, Part] = {}
-    given = descriptors or {}
-
-    def wanted(key: Key) -> bool:
-        return descriptors is None or name_of(key) in given
-
-    for edge in formation.edges:
-        if edge.kind == "queue":
-            for source, target in formation.lanes(edge):
-                key = (edge.name, source, target)
-                if not wanted(key):
-                    continue
-                blank = blanks.get(f"{edge.name}/{target}", blanks.get(edge.name))
-                loans = len(formation.sources(edge, target))
-                parts[key] = Ring(edge.name, blank, edge.depth, loans, given.get(name_of(key)))
-        elif edge.kind == "broadcast":
-            for source in range(formation.count(edge.source)):
-                key = (edge.name, source, -1)
-                if not wanted(key):
-                    continue
-                blank = blanks.get(f"{edge.name}/{source}", blanks.get(edge.name))
-                parts[key] = Broadcast(edge.name, blank, given.get(name_of(key)))
-        elif wanted(key := (edge.name, -1, -1)):
-            parts[key] = Collective(edge.name, blanks[edge.name], formation.count(edge.source), given.get(name_of(key)))
-    return parts
-
-
-def name_of(key: Key) -> str:
-    return f"{key[0]}/{key[1]}/{key[2]}"
+Part = Pool | SharedCell | SharedGroup
 
 
 class SharedEdges:
-    """The edges as one role sees them. ``attempt`` never waits; ``woken`` lists who must be told of what it did."""
+    """All edges of a formation, or those of one role, where it is given their descriptors."""
 
     def __init__(
-        self, formation: Formation, role: RoleId, parts: dict[Key, Part], done: Callable[[RoleId], bool]
+        self, formation: Formation, blanks: Mapping[str, Tree], descriptors: Mapping[str, int] | None = None
     ) -> None:
-        """``done`` tells whether a role has come to its end: it holds nobody up any more."""
-        self.formation, self.role, self._parts, self._done = formation, role, parts, done
-        self.edges: dict[str, Edge] = {edge.name: edge for edge in formation.edges}
-        self._turn = 0
-        self._rounds: dict[str, int] = {}
-        self._offered: set[str] = set()
-        self._since: float | None = None  # when the first message of a TakeMany was there
-        self._sources = {
-            edge.name: [(i, self._ring(edge.name, i, role.index)) for i in formation.sources(edge, role.index)]
-            for edge in formation.edges
-            if edge.kind == "queue" and edge.target == role.kind
+        self.formation = formation
+        self._parts: dict[str, Part] = {}
+        answered = {edge.answers for edge in formation.edges}
+        for edge in formation.edges:
+            for index in self._indices(edge):
+                name = f"{edge.name}/{index}"
+                if descriptors is None or name in descriptors:
+                    blank, given = blanks.get(name, blanks.get(edge.name)), (descriptors or {}).get(name)
+                    self._parts[name] = self._make(edge, index, blank, edge.name in answered, given)
+
+    def _indices(self, edge: Edge) -> range:
+        """A queue has a pool for each receiver, a broadcast a cell for each publisher, a collective one group."""
+        if edge.kind == "collective":
+            return range(1)
+        return range(self.formation.count(edge.target if edge.kind == "queue" else edge.source))
+
+    def _make(self, edge: Edge, index: int, blank: Tree, keeps: bool, descriptor: int | None) -> Part:
+        if edge.kind == "queue":
+            senders = self.formation.sources(edge, index)
+            return Pool(edge.name, blank, senders, edge.depth, edge.loans, keeps, descriptor)
+        if edge.kind == "broadcast":
+            return SharedCell(edge.name, blank, descriptor)
+        return SharedGroup(edge.name, blank, self.formation.count(edge.source), descriptor)
+
+    def lane(self, edge: str, source: int, target: int) -> SharedLane:
+        pool = self._parts[f"{edge}/{target}"]
+        assert isinstance(pool, Pool)
+        return pool.lanes[source]
+
+    def cell(self, edge: str, source: int) -> SharedCell:
+        cell = self._parts[f"{edge}/{source}"]
+        assert isinstance(cell, SharedCell)
+        return cell
+
+    def group(self, edge: str) -> SharedGroup:
+        group = self._parts[f"{edge}/0"]
+        assert isinstance(group, SharedGroup)
+        return group
+
+    def descriptors(self, role: RoleId) -> dict[str, int]:
+        """Of the parts that a role has anything to do with."""
+        return {
+            f"{edge.name}/{index}": self._parts[f"{edge.name}/{index}"].segment.descriptor
+            for edge in self.formation.edges
+            for index in self._indices(edge)
+            if self._touches(role, edge, index)
         }
 
-    @property
-    def gathering(self) -> bool:
-        """Whether a TakeMany has something and waits for more."""
-        return self._since is not None
+    def _touches(self, role: RoleId, edge: Edge, index: int) -> bool:
+        if edge.kind == "queue":
+            sends = role.kind == edge.source and role.index in self.formation.sources(edge, index)
+            return sends or role == RoleId(edge.target, index)
+        if edge.kind == "broadcast":
+            return role == RoleId(edge.source, index) or role.kind in (edge.target, *edge.also)
+        return role.kind == edge.source
 
-    def attempt(self, effect: Effect) -> tuple[Any, list[RoleId]]:
-        """The effect's result or WAIT, and the roles that may go on because of it."""
-        if isinstance(effect, Put):
-            return self._put(effect)
-        if isinstance(effect, Take):
-            return self._take(effect)
-        if isinstance(effect, TakeMany):
-            return self._take_many(effect)
-        if isinstance(effect, Latest):
-            return self._latest(effect), []
-        if isinstance(effect, Publish):
-            edge = self.edges[effect.edge]
-            self._broadcast(effect.edge, self.role.index).publish(effect.value, effect.version)
-            return None, [
-                RoleId(kind, i) for kind in (edge.target, *edge.also) for i in range(self.formation.count(kind))
-            ]
-        if isinstance(effect, AllReduce):
-            return self._reduce(effect)
-        raise TypeError(f"{effect!r:.80} is not for the edges")
+    def status(self) -> list[dict[str, Any]]:
+        """What every edge holds."""
+        found: list[dict[str, Any]] = []
+        for edge in self.formation.edges:
+            about: dict[str, Any] = {"edge": edge.name, "kind": edge.kind}
+            if edge.kind == "collective":
+                found.append({**about, "from": edge.source})
+            elif edge.kind == "broadcast":
+                for source in self._indices(edge):
+                    published = {"to": edge.target, "published": self.cell(edge.name, source).published}
+                    found.append({**about, "from": f"{edge.source}-{source}", **published})
+            else:
+                for source, target in self.formation.lanes(edge):
+                    lane = self.lane(edge.name, source, target)
+                    held = {"sent": lane.sent, "held": lane.filled(), "depth": lane.depth}
+                    ends = {"from": f"{edge.source}-{source}", "to": f"{edge.target}-{target}"}
+                    found.append({**about, **ends, **held})
+        return found
 
-    def _ring(self, edge: str, source: int, target: int) -> Ring:
-        part = self._parts[edge, source, target]
-        assert isinstance(part, Ring)
-        return part
+    def reset(self) -> None:
+        """Empty every edge, while no role runs."""
+        for part in self._parts.values():
+            part.reset()
 
-    def _broadcast(self, edge: str, source: int) -> Broadcast:
-        part = self._parts[edge, source, -1]
-        assert isinstance(part, Broadcast)
-        return part
-
-    def _put(self, effect: Put) -> tuple[Any, list[RoleId]]:
-        edge = self.edges[effect.edge]
-        target = receiver_of(self.formation, edge, self.role.index, effect.to)
-        if not self._ring(edge.name, self.role.index, target).put(effect.item):
-            return (None if self._done(RoleId(edge.target, target)) else WAIT), []
-        return None, [RoleId(edge.target, target)]
-
-    def _take(self, effect: Take) -> tuple[Any, list[RoleId]]:
-        lanes = [(name, source, ring) for name in effect.edges for source, ring in self._sources[name]]
-        found = [lane for lane in lanes if (effect.sender is None or lane[1] == effect.sender) and lane[2].filled()]
-        if not found:
-            return WAIT, []
-        name, source, ring = found[self._turn % len(found)]
-        self._turn += 1
-        return Message(name, source, ring.take(effect.borrow)), [RoleId(self.edges[name].source, source)]
-
-    def _take_many(self, effect: TakeMany) -> tuple[Any, list[RoleId]]:
-        found = [(source, ring) for source, ring in self._sources[effect.edge] if ring.filled()]
-        if not found:
-            return WAIT, []
-        self._since = time.monotonic() if self._since is None else self._since
-        if len(found) < effect.most and time.monotonic() - self._since < effect.seconds:
-            return WAIT, []
-        self._since = None
-        source_kind = self.edges[effect.edge].source
-        messages = [Message(effect.edge, source, ring.take(False)) for source, ring in found[: effect.most]]
-        return messages, [RoleId(source_kind, message.sender) for message in messages]
-
-    def _latest(self, effect: Latest) -> Any:
-        sender = sender_of(self.formation, self.edges[effect.edge], self.role, effect.sender)
-        broadcast = self._broadcast(effect.edge, sender)
-        over = self._done(RoleId(self.edges[effect.edge].source, sender))
-        return broadcast.newest() if broadcast.number >= (1 if over else max(1, effect.after)) else WAIT
-
-    def _reduce(self, effect: AllReduce) -> tuple[Any, list[RoleId]]:
-        collective = self._parts[effect.edge, -1, -1]
-        assert isinstance(collective, Collective)
-        turn = self._rounds.get(effect.edge, 0)
-        others: list[RoleId] = []
-        if effect.edge not in self._offered:
-            collective.offer(self.role.index, turn, effect.value)
-            self._offered.add(effect.edge)
-            others = [RoleId(self.role.kind, i) for i in range(collective.members) if i != self.role.index]
-        if not collective.complete(turn):
-            return WAIT, others
-        self._offered.discard(effect.edge)
-        self._rounds[effect.edge] = turn + 1
-        return collective.mean(turn), others
+    def close(self) -> None:
+        for part in self._parts.values():
+            part.segment.close()

@@ -1,7 +1,7 @@
-"""``simulated``: every role in one thread, on a virtual clock, in weather that follows from a seed.
+"""``simulated``: every role in one thread, on a virtual clock, with faults that follow from a seed.
 
 Roles do their real work, but how long it takes is drawn; messages travel, overtake each other, are lost and sent again;
-roles crash, freeze and start again from their last checkpoint. The same seed gives the same run, event for event.
+roles crash, freeze and restart from their last checkpoint. The same seed gives the same run, event for event.
 """
 
 from __future__ import annotations
@@ -11,97 +11,51 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
-from starling.core.effects import (
-    AllReduce,
-    Checkpoint,
-    Effect,
-    Latest,
-    Message,
-    Newest,
-    Publish,
-    Pulse,
-    Put,
-    Report,
-    Sleep,
-    Take,
-    TakeMany,
-)  # fmt: skip
+from starling.core.effects import Checkpoint, Effect, Pulse, Report
 from starling.core.trees import Tree
 from starling.executors.base import DeadlockError, Program, Results, Start, Watcher
+from starling.executors.edges import WAIT, Edges
 from starling.executors.inline import outward
-from starling.executors.memory_edges import WAIT, mean_of, receiver_of, sender_of
-from starling.executors.restarts import restarts_all, where_it_was
-from starling.executors.simulated_faults import Forecast, Weather
-from starling.executors.waits import describe, edge_of
-from starling.formations import Formation, RoleId
+from starling.executors.memory_edges import MemoryEdges
+from starling.executors.restarts import restart_of, restarts_all
+from starling.executors.simulated_faults import FaultSchedule, SimulatedFaults
+from starling.executors.waits import wait_of
+from starling.formations import Edge, Formation, RoleId
 
 __all__ = ["Simulation", "run"]
 
 
 def run(program: Program, watcher: Watcher, restore: bool = False) -> Results:
     """Run until every role of the kind that ends the run is done; returns their results."""
-    return Simulation(program, watcher, Weather.of(program.simulation), restore).run()
+    return Simulation(program, watcher, SimulatedFaults.of(program.simulation), restore).run()
 
 
-class Wire:
-    """A queue between two roles whose items travel: sent in order, perhaps out of order on the way, taken in order."""
-
-    def __init__(self, depth: int) -> None:
-        self.depth, self.sent, self.taken, self.doubled = depth, 0, 0, 0
-        self._there: dict[int, Tree] = {}  # arrived, by number; those just taken stay until they are answered
-
-    @property
-    def full(self) -> bool:
-        return self.sent - self.taken >= self.depth
-
-    @property
-    def filled(self) -> bool:
-        return self.taken in self._there
-
-    def arrive(self, number: int, item: Tree) -> None:
-        if number < self.taken or number in self._there:
-            self.doubled += 1  # its acknowledgement was lost, and it was sent again
-        else:
-            self._there[number] = item
-
-    def take(self) -> Tree:
-        item = self._there[self.taken]
-        self.taken += 1
-        self._there.pop(self.taken - 1 - self.depth, None)
-        return item
-
-    def rewind(self, items_back: int) -> None:
-        self.taken -= items_back
-
-
-class Actor:
+class SimulatedRole:
     """A role in the simulation."""
 
     def __init__(self, role: RoleId) -> None:
         self.role = role
         self.code: Any = None
-        self.effect: Effect | None = None
+        self.effect: Effect | None = None  # that it waits in
         self.life = 0  # counts starts: what was planned for an earlier life is void
         self.alive = self.done = False
-        self.thawed_at = 0.0
-        self.first_at: float | None = None  # when a TakeMany had its first message
+        self.thaws_at = 0.0
         self.result: Tree = None
         self.saved: dict[int, Tree] = {}  # its last two checkpoints, by their steps
-        self.turn = 0
 
 
 class Simulation:
     """See the top of this file. ``log`` is a digest of all events, ``events`` their number."""
 
-    def __init__(self, program: Program, watcher: Watcher, weather: Weather, restore: bool = False) -> None:
-        self.program, self.watcher, self.weather = program, watcher, weather
+    def __init__(self, program: Program, watcher: Watcher, faults: SimulatedFaults, restore: bool = False) -> None:
+        self.program, self.watcher, self.faults = program, watcher, faults
         self.formation: Formation = program.formation
-        self.forecast = Forecast(weather)
+        self.schedule = FaultSchedule(faults, self.formation)
         self.now, self.events, self.crashes, self.freezes = 0.0, 0, 0, 0
         self._digest = hashlib.sha256()
         self._plans: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
-        self.roles = {role: Actor(role) for role in self.formation}
+        self.roles = {role: SimulatedRole(role) for role in self.formation}
         self._clear()
         for role in self.formation:
             self._start(role, Start(restore=restore))
@@ -111,263 +65,183 @@ class Simulation:
         return self._digest.hexdigest()
 
     def run(self) -> Results:
-        ending = [actor for role, actor in self.roles.items() if role.kind == self.formation.ends]
+        ending = [each for role, each in self.roles.items() if role.kind == self.formation.ends]
         try:
-            while not all(actor.done for actor in ending):
+            while not all(each.done for each in ending):
                 if not self._plans:
-                    waits = "; ".join(f"{a.role} {describe(a.effect)}" for a in self.roles.values() if a.alive)
+                    waits = "; ".join(f"{r.role} {wait_of(r.effect)}" for r in self.roles.values() if r.alive)
                     raise DeadlockError(f"nobody can go on at {self.now:.3f} s: {waits}.")
                 self.now, _, act = heapq.heappop(self._plans)
                 act()
         finally:
-            for actor in self.roles.values():
-                if actor.code is not None:
-                    actor.code.close()
-        return {actor.role: actor.result for actor in ending}
+            for each in self.roles.values():
+                if each.code is not None:
+                    each.code.close()
+        return {each.role: each.result for each in ending}
 
     # -- time
 
-    def _plan(self, seconds: float, act: Callable[[], None]) -> None:
+    def _plan(self, at: float, act: Callable[[], None]) -> None:
         self._count += 1
-        heapq.heappush(self._plans, (self.now + seconds, self._count, act))
+        heapq.heappush(self._plans, (at, self._count, act))
 
-    def _plan_for(self, actor: Actor, seconds: float, act: Callable[[], None]) -> None:
+    def _plan_for(self, each: SimulatedRole, at: float, act: Callable[[], None]) -> None:
         """Plan something of a role's present life; a frozen role does it when it thaws."""
-        life = actor.life
+        life = each.life
 
         def unless_gone() -> None:
-            if actor.life != life or not actor.alive:
+            if each.life != life or not each.alive:
                 return
-            if self.now < actor.thawed_at:
-                self._plan(actor.thawed_at - self.now, unless_gone)
+            if self.now < each.thaws_at:
+                self._plan(each.thaws_at, unless_gone)
                 return
             act()
 
-        self._plan(seconds, unless_gone)
+        self._plan(at, unless_gone)
 
     def _note(self, role: RoleId, what: str) -> None:
         self.events += 1
         self._digest.update(f"{self.now:.9f} {role} {what}\n".encode())
 
-    # -- lives
+    # -- edges
 
     def _clear(self) -> None:
-        """Empty every edge."""
-        queues = [edge for edge in self.formation.edges if edge.kind == "queue"]
-        self.wires = {(e.name, s, t): Wire(e.depth) for e in queues for s, t in self.formation.lanes(e)}
-        self._cells: dict[tuple[str, int, RoleId], Newest] = {}  # as each reader knows it
-        self._published: dict[tuple[str, int], int] = {}
-        self._rounds: dict[tuple[str, int], int] = {}
-        self._offers: dict[tuple[str, int], dict[int, Tree]] = {}
+        """Empty every edge; what is on its way over the old ones arrives nowhere."""
+        self.storage = MemoryEdges(self.formation, self._carry)
+        self._edges = Edges(self.formation, self.storage, lambda: self.now, self._is_done, self._wake)
+
+    def _is_done(self, role: RoleId) -> bool:
+        return self.roles[role].done
+
+    def _carry(self, edge: Edge, source: int, receiver: RoleId, arrive: Callable[[], None]) -> None:
+        """Let something travel; what is lost on a queue, or not acknowledged, is sent again."""
+        way, delay, copies = (edge.name, source, receiver.index), 0.0, 1
+        if edge.kind == "queue":
+            while self.schedule.loses(*way):
+                delay += self.faults.resend
+            copies += self.schedule.loses(*way)
+
+        def arrived() -> None:
+            arrive()
+            self._wake(receiver, edge.name)
+
+        for copy in range(copies):
+            self._plan(self.now + delay + copy * self.faults.resend + self.schedule.latency(*way), arrived)
+
+    def _wake(self, role: RoleId, edge: str) -> None:
+        """Something happened on an edge that a role may have waited for."""
+        each = self.roles[role]
+        if each.alive and each.effect is not None and self._waits_on(each.effect, edge):
+            self._plan_for(each, self.now, lambda: self._try(each))
+
+    def _waits_on(self, effect: Effect, edge: str) -> bool:
+        edges = wait_of(effect).edges
+        return edge in edges or self.formation.edge(edge).answers in edges
+
+    # -- lives
 
     def _start(self, role: RoleId, start: Start) -> None:
-        actor = self.roles[role]
-        actor.life += 1
-        actor.alive, actor.effect, actor.first_at, actor.thawed_at = True, None, None, 0.0
+        each = self.roles[role]
+        each.life += 1
+        each.alive, each.effect, each.thaws_at = True, None, 0.0
+        self._edges.restart(role)
         self._note(role, "starts")
-        actor.code = self.program.role(role, start)
-        self._plan_for(actor, 0.0, lambda: self._resume(actor, None))
+        each.code = self.program.role(role, start)
+        self._plan_for(each, self.now, lambda: self._resume(each, None))
         for kind, strike in (("crash", self._crash), ("freeze", self._freeze)):
-            after = self.forecast.next_fault(role, kind)
+            after = self.schedule.next_fault(role, kind)
             if after is not None:
-                self._plan_for(actor, after, lambda strike=strike: strike(actor))  # type: ignore[misc]
+                self._plan_for(each, self.now + after, lambda strike=strike: strike(each))  # type: ignore[misc]
 
-    def _crash(self, actor: Actor) -> None:
-        if actor.done:
+    def _crash(self, each: SimulatedRole) -> None:
+        if each.done:
             return
         self.crashes += 1
-        self._note(actor.role, "crashes")
-        self._end(actor)
-        if not restarts_all(self.formation, actor.role):
-            self._plan(self.weather.restart, lambda: self._start_again(actor))
+        self._note(each.role, "crashes")
+        self._end(each)
+        if not restarts_all(self.formation, each.role):
+            self._plan(self.now + self.faults.restart, lambda: self._restart(each))
             return
         for other in self.roles.values():
             self._end(other)
         self._clear()
-        self._plan(self.weather.restart, self._start_all)
+        self._plan(self.now + self.faults.restart, self._restart_all)
 
-    def _end(self, actor: Actor) -> None:
-        actor.alive = actor.done = False
-        actor.life += 1
-        if actor.code is not None:
-            actor.code.close()
-            actor.code = None
+    def _end(self, each: SimulatedRole) -> None:
+        each.alive = each.done = False
+        each.life += 1
+        if each.code is not None:
+            each.code.close()
+            each.code = None
 
-    def _start_again(self, actor: Actor) -> None:
-        start = where_it_was(self.formation, actor.role, actor.life, self._wire, self._last_state(actor))
-        self._start(actor.role, start)
+    def _restart(self, each: SimulatedRole) -> None:
+        state = self._last_state(each)
+        self._start(each.role, restart_of(self.formation, each.role, each.life, self.storage, self._is_done, state))
 
-    def _start_all(self) -> None:
-        for role, actor in self.roles.items():
-            self._start(role, Start(actor.life, restore=True, state=self._last_state(actor)))
+    def _restart_all(self) -> None:
+        for role, each in self.roles.items():
+            self._start(role, Start(each.life, restore=True, state=self._last_state(each)))
 
-    def _last_state(self, actor: Actor) -> Tree:
+    def _last_state(self, each: SimulatedRole) -> Tree:
         """The state of its last checkpoint, or of the last that all have with which it is joined."""
-        alike = [other for role, other in self.roles.items() if role.kind == actor.role.kind]
-        together = alike if self.formation.joined(actor.role.kind) else [actor]
-        last = max(set.intersection(*(set(each.saved) for each in together)), default=-1)
-        actor.saved = {step: state for step, state in actor.saved.items() if step <= last}
-        return actor.saved.get(last)
+        alike = [other for role, other in self.roles.items() if role.kind == each.role.kind]
+        together = alike if self.formation.joined(each.role.kind) else [each]
+        last = max(set.intersection(*(set(one.saved) for one in together)), default=-1)
+        each.saved = {step: state for step, state in each.saved.items() if step <= last}
+        return each.saved.get(last)
 
-    def _freeze(self, actor: Actor) -> None:
+    def _freeze(self, each: SimulatedRole) -> None:
         self.freezes += 1
-        self._note(actor.role, "freezes")
-        actor.thawed_at = self.now + self.weather.frozen
-        after = self.forecast.next_fault(actor.role, "freeze")
+        self._note(each.role, "freezes")
+        each.thaws_at = self.now + self.faults.frozen
+        after = self.schedule.next_fault(each.role, "freeze")
         if after is not None:
-            self._plan_for(actor, self.weather.frozen + after, lambda: self._freeze(actor))
-
-    def _wire(self, edge: str, source: int, target: int) -> Wire:
-        return self.wires[edge, source, target]
+            self._plan_for(each, each.thaws_at + after, lambda: self._freeze(each))
 
     # -- effects
 
-    def _resume(self, actor: Actor, value: Any) -> None:
+    def _resume(self, each: SimulatedRole, value: Any) -> None:
         """Let a role work up to its next effect, which it comes to when the work is done."""
         try:
-            effect = actor.code.send(value)
+            effect = each.code.send(value)
         except StopIteration as stop:
-            actor.done, actor.result, actor.effect = True, stop.value, None
-            self._note(actor.role, "is done")
-            for role in self.roles:  # it holds nobody up any more
-                self._look_again(role)
+            each.done, each.result, each.effect = True, stop.value, None
+            self._note(each.role, "is done")
+            for other in self.roles.values():  # it holds nobody up any more
+                if other.alive and other.effect is not None:
+                    self._plan_for(other, self.now, lambda other=other: self._try(other))  # type: ignore[misc]
             return
-        self._plan_for(actor, self.forecast.work(actor.role, effect), lambda: self._issue(actor, effect))
+        self._plan_for(each, self.now + self.schedule.work(each.role, effect), lambda: self._issue(each, effect))
 
-    def _issue(self, actor: Actor, effect: Effect) -> None:
+    def _issue(self, each: SimulatedRole, effect: Effect) -> None:
         if isinstance(effect, (Pulse, Report, Checkpoint)):
-            self._note(actor.role, type(effect).__name__)
+            self._note(each.role, type(effect).__name__)
             if isinstance(effect, Checkpoint):
-                state = effect.state()
-                saved = {**actor.saved, effect.steps: state}
-                actor.saved = {step: saved[step] for step in sorted(saved)[-2:]}
-                effect = Checkpoint(effect.steps, lambda: state)
-            self._resume(actor, outward(actor.role, effect, self.watcher))
-        elif isinstance(effect, Sleep):
-            self._plan_for(actor, effect.seconds, lambda: self._resume(actor, None))
-        else:
-            actor.effect = effect
-            self._try(actor)
-
-    def _try(self, actor: Actor) -> None:
-        """Carry out what a role waits for, if that is possible now."""
-        effect = actor.effect
-        if effect is None or not actor.alive or self.now < actor.thawed_at:
+                effect = self._keep(each, effect)
+            self._resume(each, outward(each.role, effect, self.watcher))
             return
-        result = self._attempt(actor, effect)
+        each.effect = effect
+        self._try(each)
+
+    def _keep(self, each: SimulatedRole, checkpoint: Checkpoint) -> Checkpoint:
+        """Remember a role's last two states."""
+        state = checkpoint.state()
+        saved = {**each.saved, checkpoint.steps: state}
+        each.saved = {step: saved[step] for step in sorted(saved)[-2:]}
+        return Checkpoint(checkpoint.steps, lambda: state)
+
+    def _try(self, each: SimulatedRole) -> None:
+        """Carry out what a role waits for, if that is possible now."""
+        effect = each.effect
+        if effect is None or not each.alive or self.now < each.thaws_at:
+            return
+        waited_until = self._edges.deadline(each.role)
+        result = self._edges.attempt(each.role, effect)
         if result is not WAIT:
-            actor.effect = None
-            self._note(actor.role, f"{type(effect).__name__} {edge_of(effect)}")
-            self._resume(actor, result)
-
-    def _look_again(self, role: RoleId) -> None:
-        """Something happened that a role may have waited for."""
-        actor = self.roles[role]
-        if actor.effect is not None and actor.alive:
-            self._plan_for(actor, 0.0, lambda: self._try(actor))
-
-    def _attempt(self, actor: Actor, effect: Effect) -> Any:
-        role = actor.role
-        if isinstance(effect, Put):
-            return self._put(role, effect)
-        if isinstance(effect, Take):
-            return self._take(actor, effect)
-        if isinstance(effect, TakeMany):
-            return self._take_many(actor, effect)
-        if isinstance(effect, Publish):
-            return self._publish(role, effect)
-        if isinstance(effect, Latest):
-            sender = sender_of(self.formation, self.formation.edge(effect.edge), role, effect.sender)
-            newest = self._cells.get((effect.edge, sender, role))
-            over = self.roles[RoleId(self.formation.edge(effect.edge).source, sender)].done
-            return newest if newest is not None and (over or newest.number >= effect.after) else WAIT
-        assert isinstance(effect, AllReduce)
-        return self._reduce(role, effect)
-
-    def _put(self, role: RoleId, effect: Put) -> Any:
-        edge = self.formation.edge(effect.edge)
-        target = receiver_of(self.formation, edge, role.index, effect.to)
-        wire = self.wires[edge.name, role.index, target]
-        if wire.full:
-            return None if self.roles[RoleId(edge.target, target)].done else WAIT
-        number, lane = wire.sent, (edge.name, role.index, target)
-        wire.sent += 1
-        delay = 0.0
-        while self.forecast.lost(*lane):
-            delay += self.weather.resend
-        copies = 2 if self.forecast.lost(*lane) else 1  # its acknowledgement was lost: it is sent again
-
-        def arrive() -> None:
-            if self.wires.get(lane) is wire:
-                wire.arrive(number, effect.item)
-                self._look_again(RoleId(edge.target, target))
-
-        for copy in range(copies):
-            self._plan(delay + copy * self.weather.resend + self.forecast.latency(*lane), arrive)
-        return None
-
-    def _take_from(self, role: RoleId, edge: str, source: int) -> Message:
-        item = self.wires[edge, source, role.index].take()
-        self._look_again(RoleId(self.formation.edge(edge).source, source))
-        return Message(edge, source, item)
-
-    def _filled(self, role: RoleId, edges: tuple[str, ...], sender: int | None) -> list[tuple[str, int]]:
-        return [
-            (name, source)
-            for name in edges
-            for source in self.formation.sources(self.formation.edge(name), role.index)
-            if (sender is None or source == sender) and self.wires[name, source, role.index].filled
-        ]
-
-    def _take(self, actor: Actor, effect: Take) -> Any:
-        found = self._filled(actor.role, effect.edges, effect.sender)
-        if not found:
-            return WAIT
-        actor.turn += 1
-        return self._take_from(actor.role, *found[actor.turn % len(found)])
-
-    def _take_many(self, actor: Actor, effect: TakeMany) -> Any:
-        found = self._filled(actor.role, (effect.edge,), None)[: effect.most]
-        if not found:
-            return WAIT
-        if actor.first_at is None:
-            actor.first_at = self.now
-            self._plan_for(actor, effect.seconds, lambda: self._try(actor))
-        if len(found) < effect.most and self.now < actor.first_at + effect.seconds:
-            return WAIT
-        actor.first_at = None
-        return [self._take_from(actor.role, *each) for each in found]
-
-    def _publish(self, role: RoleId, effect: Publish) -> None:
-        edge = self.formation.edge(effect.edge)
-        number = self._published[edge.name, role.index] = self._published.get((edge.name, role.index), 0) + 1
-        newest = Newest(effect.value, effect.version, number)
-        cells = self._cells
-        for kind in (edge.target, *edge.also):
-            for i in range(self.formation.count(kind)):
-                reader = RoleId(kind, i)
-
-                def arrive(reader: RoleId = reader) -> None:
-                    known = cells.get((edge.name, role.index, reader))
-                    if cells is self._cells and (known is None or known.number < number):
-                        cells[edge.name, role.index, reader] = newest
-                        if isinstance(self.roles[reader].effect, Latest):
-                            self._look_again(reader)
-
-                self._plan(self.forecast.latency(edge.name, role.index, i), arrive)
-
-    def _reduce(self, role: RoleId, effect: AllReduce) -> Any:
-        turn = self._rounds.get((effect.edge, role.index), 0)
-        offers = self._offers.setdefault((effect.edge, turn), {})
-        members = self.formation.count(role.kind)
-        if role.index not in offers:
-            offers[role.index] = effect.value
-            if len(offers) == members:
-                for i in range(members):
-                    self._look_again(RoleId(role.kind, i))
-        if len(offers) < members:
-            return WAIT
-        self._rounds[effect.edge, role.index] = turn + 1
-        if all(self._rounds.get((effect.edge, i), 0) > turn for i in range(members)):
-            del self._offers[effect.edge, turn]
-        return mean_of([offers[i] for i in range(members)])
+            each.effect = None
+            self._note(each.role, f"{type(effect).__name__} {'|'.join(wait_of(effect).edges)}")
+            self._resume(each, result)
+            return
+        deadline = self._edges.deadline(each.role)
+        if deadline is not None and waited_until is None:
+            self._plan_for(each, deadline, lambda: self._try(each))

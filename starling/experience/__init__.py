@@ -1,1 +1,1 @@
-"""Experience: what environments and data together give."""
+"""Experience: what an algorithm learns from, and when. One module per plan."""

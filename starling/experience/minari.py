@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from starling.core.errors import DataError, MissingExtraError
-from starling.data import Dataset, RecordedEpisode, EpisodeWriter, read_episodes
+from starling.data import Dataset, EpisodeWriter, RecordedEpisode, read_episodes
 from starling.envs.observations import Codec, observation_codec
 from starling.envs.spaces import from_gymnasium, to_gymnasium
 

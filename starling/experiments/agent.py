@@ -2,39 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from starling.algorithms import get_algorithm
 from starling.algorithms.base import Algorithm, inputs_of
-from starling.algorithms.plans import Replay, Rollouts
 from starling.backends import get_backend
 from starling.components.graph.assembly import assemble
 from starling.components.graph.build import build
 from starling.core.errors import CheckpointError, ConfigError, DataError
-from starling.core.params import Params
+from starling.core.params import Params, with_scopes
 from starling.core.random import stream
-from starling.core.spaces import Space
-from starling.core.trees import Tree, items, map_leaves
-from starling.data import NStepAdder
+from starling.core.spaces import Bool, Int, Space
+from starling.core.trees import Tree, items, map_leaves, map_with_path
+from starling.envs.actions import ActionCodec
+from starling.envs.protocol import Step
+from starling.envs.spaces import from_gymnasium
+from starling.experience.cadence import Round
+from starling.experience.plan import Accumulator, Acted
 from starling.experiments.backends import choose_backends
 from starling.experiments.settings import overridden
 from starling.records import checkpoint
+from starling.roles.collector import NoiseSource
 from starling.roles.learner import Learner
-from starling.roles.policy import Policy
-from starling.roles.replay import batch_of, table_for
+from starling.roles.policy import Policy, acting_part, memory_where
 
 __all__ = ["Agent"]
+
+
+class _Row:
+    """One environment as the agent knows it: its noise, what it remembers, and its open action."""
+
+    def __init__(self, algorithm: Algorithm, policy: Policy, seed: int, env_id: int) -> None:
+        plan, spaces = algorithm.plan, algorithm.step_spaces
+        self.accumulator: Accumulator | None = plan.accumulator(spaces, 1, 1) if plan.acts else None
+        self.noise = NoiseSource(algorithm, 1, stream(seed, "agent", env_id))
+        self.memory: Tree = policy.no_memory(1)
+        self.first = True
+        self.open: tuple[Tree, Acted] | None = None
 
 
 class Agent:
     """Acts, observes and learns on demand.
 
-    agent = Agent.build("dqn", Float((4,)), Int((), high=2))
+    agent = Agent.build("dqn", env.observation_space, env.action_space)
     action = agent.act(obs[None])[0]
     ...                                                       # the program applies the action
     agent.observe(reward, next_obs, terminated, truncated)    # the outcome of env_id's last action
@@ -42,85 +59,162 @@ class Agent:
     """
 
     def __init__(self, algorithm: Algorithm, backend: str, act_backend: str, seed: int, total_steps: int) -> None:
-        self.algorithm = algorithm
-        assembly = assemble(algorithm, inputs_of(algorithm))
+        if algorithm.plan.evaluates:
+            raise ConfigError(
+                f"{algorithm.name} learns from whole episodes of perturbed parameters, which an agent does not play; "
+                "use starling.train."
+            )
+        self.algorithm, self._seed, self._total = algorithm, seed, total_steps
+        assembly = assemble(algorithm, inputs_of(algorithm), algorithm.traced)
         chosen = choose_backends(assembly, backend, act_backend)
         graph = build(assembly, get_backend(chosen.learn), seed)
         acting = graph if chosen.act == chosen.learn else build(assembly, get_backend(chosen.act), seed)
         self._learner, self._policy = Learner(graph, seed), Policy(acting)
-        self._rng = stream(seed, "agent", "noise")
-        self.steps = 0
-        plan = algorithm.plan
-        self._memory = _ReplayMemory(algorithm, plan, seed) if isinstance(plan, Replay) else _RolloutMemory(self, plan)
-        self._choices: dict[int, tuple[Tree, Tree, dict[str, Any]]] = {}
+        self._plan, self.steps = algorithm.plan, 0
+        self._feed = self._plan.feed(algorithm.step_spaces, self._plan.envs, seed)
+        self._rows: dict[int, _Row] = {}
+        self._chunks: dict[int, Tree] = {}  # by environment, until there are enough for a batch
+        self._starts: dict[str, Any] = {}  # where whole numbers in the program's observations begin; ours are from 0
+        self._outward: Callable[[int], Callable[[Tree], Any]] = lambda count: lambda action: action
 
     @classmethod
     def build(
-        cls, algo: str, observation_space: Space, action_space: Space, *, envs: int = 1, backend: str = "auto",
-        act_backend: str = "auto", seed: int = 0, total_steps: int = 1_000_000, **settings: Any,
+        cls, algo: str, observation_space: Space | gym.Space[Any], action_space: Space | gym.Space[Any], *,
+        envs: int = 1, backend: str = "auto", act_backend: str = "auto", seed: int = 0, total_steps: int = 1_000_000,
+        **settings: Any,
     ) -> Agent:  # fmt: skip
-        """An agent for these spaces; ``settings`` are the algorithm's own, ``envs`` how many it will be told of."""
+        """An agent for these spaces, ours or Gymnasium's; ``settings`` are the algorithm's own, ``envs`` how many
+        environments it will be told of, ``total_steps`` what schedules run over."""
         algorithm = get_algorithm(algo)
-        config = overridden(algorithm.Config(), {"envs": envs, **settings}, algo)
-        composed = algorithm.compose(config, observation_space, action_space, envs, total_steps)
-        return cls(composed, backend, act_backend, seed, total_steps)
+        shared = {"envs": envs} if any(each.name == "envs" for each in fields(algorithm.Config)) else {}
+        config = overridden(algorithm.Config(), {**shared, **settings}, algo)
+        spaces = (s if isinstance(s, Space) else from_gymnasium(s) for s in (observation_space, action_space))
+        agent = cls(algorithm.compose(config, *spaces), backend, act_backend, seed, total_steps)
+        if not isinstance(observation_space, Space):
+            agent._starts = dict(_starts(observation_space))
+        if not isinstance(action_space, Space):
+            agent._outward = cache(lambda count: ActionCodec(action_space, count).batch)
+        return agent
 
     def act(self, observations: Tree, explore: bool = True, env_ids: Sequence[int] | None = None) -> np.ndarray:
         """Actions for observations [B, …], as the environments take them. Row i belongs to ``env_ids[i]``, or to i."""
         observations = self._fitting(observations, "observations")
-        if not explore:
-            return self.algorithm.to_env(self._policy.greedy(observations))
         count = len(next(leaf for _, leaf in items(observations)))
-        ids = range(count) if env_ids is None else env_ids
+        ids = list(range(count) if env_ids is None else env_ids)
         if len(ids) != count:
             raise ConfigError(f"{count} observations and {len(ids)} env_ids arrived; there must be one for each.")
-        noise = self.algorithm.act_noise(self._rng, (count,))
-        chosen = dict(self._policy.act(observations, noise, self.algorithm.exploration(self.steps)))
-        action = np.asarray(chosen.pop("action"))
-        for row, env_id in enumerate(ids):
-            one = slice(row, row + 1)
-            self._choices[env_id] = map_leaves(lambda x, one=one: np.asarray(x)[one], (observations, action, chosen))
-        return self.algorithm.to_env(action)
+        if explore and self._feed.whole and not all(0 <= env_id < self._plan.envs for env_id in ids):
+            raise DataError(f"env_ids={ids}; the agent was built for envs={self._plan.envs}, numbered from 0.")
+        rows = [self._row(env_id) for env_id in ids]
+        memory = map_leaves(lambda *x: np.concatenate(x), *(row.memory for row in rows))
+        memory = with_scopes(memory_where(memory, np.array([row.first for row in rows])), Params)
+        if not explore:
+            choice = self._policy.greedy(observations, memory)
+        else:
+            noise = np.concatenate([row.noise.next() for row in rows])
+            progress = min(1.0, self.steps / self._total)
+            rate = self.algorithm.exploration(progress, np.asarray(ids), max(self._plan.envs, 1 + max(ids, default=0)))
+            choice = self._policy.act(observations, memory, noise, np.full(count, rate, np.float32))
+        for i, row in enumerate(rows):
+            obs, action, extras, before, after = map_leaves(
+                lambda x, i=i: np.array(x[i : i + 1]),
+                (observations, choice.action, choice.extras, memory, choice.memory),
+            )
+            row.memory, row.first = with_scopes(after, Params), False
+            row.open = (obs, Acted(action, extras, before, self._policy.version)) if explore else None
+        return self._outward(count)(self.algorithm.to_env(np.asarray(choice.action)))
+
+    def _row(self, env_id: int) -> _Row:
+        if env_id not in self._rows:
+            self._rows[env_id] = _Row(self.algorithm, self._policy, self._seed, env_id)
+        return self._rows[env_id]
 
     def observe(
         self, reward: float, next_obs: Tree, terminated: bool = False, truncated: bool = False, env_id: int = 0
     ) -> None:
         """What the last action in environment ``env_id`` led to; ``next_obs`` is the true successor, never a reset."""
-        if env_id not in self._choices:
+        row = self._rows.get(env_id)
+        if not self._plan.acts:
+            raise DataError(f"{self.algorithm.name} learns from its data set alone; nothing is to be observed.")
+        if row is None or row.open is None or row.accumulator is None:
             raise DataError(f"env_id={env_id} has no open action; call act(…, env_ids=[…]) for it first.")
         if not np.isfinite(reward):
             raise DataError(f"env_id={env_id}: the reward {reward!r:.60} arrived; one finite number was expected.")
+        if env_id in self._chunks:
+            waiting = [other for other in range(self._plan.envs) if other not in self._chunks]
+            remedy = f"environments {waiting} must catch up first" if waiting else "call update() first"
+            raise DataError(f"environment {env_id} has a whole rollout; {remedy}.")
         successor = self._fitting(map_leaves(lambda x: np.asarray(x)[None], next_obs), "next_obs")
-        self._memory.add(env_id, self._choices[env_id], float(reward), bool(terminated), bool(truncated), successor)
-        del self._choices[env_id]  # only now: what was refused may be offered again
+        over, cut = np.array([bool(terminated)]), np.array([bool(truncated)])
+        step = Step(successor, np.array([reward], np.float32), over, cut, successor, np.array([True]))
+        bootstrap = None
+        if cut[0] and not over[0] and row.accumulator.bootstraps:
+            bootstrap = self._policy.values(successor, row.memory)
+        row.accumulator.add(*row.open, step, bootstrap)
+        row.open, row.first = None, bool(over[0] or cut[0])
         self.steps += 1
+        if row.accumulator.full:
+            self._chunks[env_id] = row.accumulator.take()
+            if not self._feed.whole or len(self._chunks) == self._plan.envs:
+                self._feed.add([self._chunks[i] for i in sorted(self._chunks)])
+                if not self._feed.whole:
+                    self._chunks = {}
 
     def _fitting(self, observations: Tree, what: str) -> Tree:
-        """Observations [B, …] with the dtypes of their space; refuses what does not fit it."""
-        space = self.algorithm.observation_space.ranked(batch=True)
-        reason = space.mismatch(observations)
-        if reason is not None:
-            with suppress(LookupError, TypeError):  # another structure: the reason above says so
-                observations = map_leaves(_as_dtype, space.zeros((1,)), observations)
-                reason = space.mismatch(observations)
-        if reason is not None:
-            raise DataError(f"{what} do not fit the observation space {space}: {reason}.")
-        return observations
+        """A copy of observations [B, …] with the dtypes of their space; refuses what does not fit it.
+
+        As in training, a number just outside the bounds is a matter of the environment's own rounding.
+        """
+        space = self.algorithm.observation_space
+        given, spaces = dict(items(observations)), dict(space.items())
+        if given.keys() != spaces.keys():
+            arrived = f"a dict of {', '.join(given)}" if isinstance(observations, dict) else type(observations).__name__
+            raise DataError(f"{what}: {arrived} arrived; a dict was expected, as in {space}.")
+        copies = {}
+        for path, leaf in spaces.items():
+            x = np.asarray(given[path])
+            x = x - self._starts[path] if path in self._starts and x.dtype.kind in "iu" else x
+            where = f"{what}{f' at {path!r}' if path else ''}"
+            if x.ndim < 1 or x.shape[1:] != leaf.shape:
+                raise DataError(
+                    f"{where}: shape {list(x.shape)} arrived, [B, {', '.join(map(str, leaf.shape))}] expected."
+                )
+            spelt = isinstance(leaf, Bool) and x.dtype.kind in "iu"  # truth values, as masks often come
+            if not (spelt or np.can_cast(x.dtype, leaf.numpy_dtype, "same_kind")):
+                raise DataError(f"{where}: {x.dtype} arrived, {leaf.dtype} was expected.")
+            copies[path] = np.array(x, leaf.numpy_dtype)
+            if copies[path].dtype.kind == "f" and not np.isfinite(copies[path]).all():
+                raise DataError(f"{where}: a number that is not finite arrived.")
+            if isinstance(leaf, Int) and ((x < leaf.low) | (x >= leaf.high)).any():
+                raise DataError(f"{where}: a number outside {leaf} arrived.")
+        return map_with_path(lambda path, _: copies[path], space.zeros())
 
     def update(self, batch: Tree | None = None) -> dict[str, float] | None:
         """Learn from ``batch``, or from what was observed; None where that is not enough yet."""
-        if batch is None:
-            batch = self._memory.take()
-            if batch is None:
-                return None
-            self._learner.update(batch, int(np.size(batch["reward"])))
-            self._memory.learned(self._learner)
+        progress = min(1.0, self.steps / self._total)
+        if batch is not None:
+            space = self._plan.batch_space(self.algorithm.step_spaces)
+            missing = {name: np.ones_like(batch["reward"]) for name in ("weight", "mask") if name in space.spaces}
+            self._learner.update({**missing, **batch}, progress)
+        elif not self._enough():
+            return None
         else:
-            if isinstance(self.algorithm.plan, Replay):
-                batch = {"weight": np.ones_like(batch["reward"]), **batch}
-            self._learner.update(batch, int(np.size(batch["reward"])))
-        self._policy.load(self._learner.weights(), self._learner.version)
+            for drawn in self._feed.batches(Round(progress, 1)):
+                self._learner.update(drawn.data, progress)
+                self._feed.lent(drawn, self._learner.ticket())
+                if self._plan.prioritizes:
+                    self._feed.learned(drawn, self._learner.priorities())
+            self._chunks = {}
+        self._policy.load(self._acting(), self._learner.version)
         return self._learner.metrics()
+
+    def _enough(self) -> bool:
+        if self._feed.whole:
+            return len(self._chunks) == self._plan.envs
+        return self._feed.ready and self._plan.enough(self.steps)
+
+    def _acting(self) -> Params:
+        return acting_part(self._learner.graph.assembly, self._learner.weights())
 
     def get_weights(self) -> Params:
         """The parameters, as NumPy arrays."""
@@ -129,12 +223,13 @@ class Agent:
     def set_weights(self, weights: Tree) -> None:
         """Take over parameters, of this or another backend; the optimiser starts anew."""
         self._learner.load_weights(self._learner.fitted(weights))
-        self._policy.load(self._learner.weights(), self._learner.version)
+        self._policy.load(self._acting(), self._learner.version)
 
     def save(self, path: str | Path) -> Path:
-        """Write what was learned (parameters, optimiser, targets) to a directory; observations are not kept."""
+        """Write what was learned (parameters, optimiser, targets, steps) to a directory; observations are not kept."""
         path = Path(path)
-        return checkpoint.save(path.parent, path.name, self._learner.state(), {"algo": self.algorithm.name})
+        state = {"learner": self._learner.state(), "steps": self.steps}
+        return checkpoint.save(path.parent, path.name, state, {"algo": self.algorithm.name})
 
     def load(self, path: str | Path) -> None:
         """Go on from what ``save`` wrote."""
@@ -142,96 +237,20 @@ class Agent:
         if meta.get("algo") != self.algorithm.name:
             raise ConfigError(f"{path} was saved by {meta.get('algo')!r}; this agent is {self.algorithm.name!r}.")
         try:
-            self._learner.restore(state)
+            self._learner.restore(state["learner"])
+            self.steps = int(state["steps"])
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"{path} does not hold what an agent saves: {error!s:.200}.") from error
-        self._policy.load(self._learner.weights(), self._learner.version)
+        self._policy.load(self._acting(), self._learner.version)
 
 
-def _as_dtype(like: np.ndarray, x: Any) -> np.ndarray:
-    """Another width of the same kind of number is converted; another kind is left for the check to refuse."""
-    x = np.asarray(x)
-    return x.astype(like.dtype) if np.can_cast(x.dtype, like.dtype, "same_kind") else x
-
-
-class _ReplayMemory:
-    """Transitions in a table; every environment has an adder of its own, since they step at their own pace."""
-
-    def __init__(self, algorithm: Algorithm, plan: Replay, seed: int) -> None:
-        self._plan, self._table = plan, table_for(algorithm, seed)
-        self._keys = np.zeros(0, np.int64)  # of the last draw
-        self._adders: dict[int, NStepAdder] = {}
-
-    def add(
-        self,
-        env_id: int,
-        choice: tuple[Tree, Tree, Any],
-        reward: float,
-        terminated: bool,
-        truncated: bool,
-        next_obs: Tree,
-    ) -> None:
-        if env_id not in self._adders:
-            self._adders[env_id] = NStepAdder(self._table, num_envs=1, n=self._plan.n_step, gamma=self._plan.gamma)
-        obs, action, extras = choice
-        final = next_obs if terminated or truncated else None
-        self._adders[env_id].add(
-            obs, action, extras, np.array([reward], np.float32), np.array([terminated]), np.array([truncated]),
-            next_obs, final, np.array([True]),
-        )  # fmt: skip
-
-    def take(self) -> Tree | None:
-        if len(self._table) < self._plan.min_size:
-            return None
-        sample = self._table.sample(self._plan.batch_size)
-        self._keys = sample.keys
-        return batch_of(sample)
-
-    def learned(self, learner: Learner) -> None:
-        """Take over the priorities that the last update found."""
-        if self._plan.alpha:
-            self._table.update_priorities(self._keys, learner.priorities())
-
-
-class _RolloutMemory:
-    """Steps in a row per environment, until each has a rollout."""
-
-    def __init__(self, agent: Agent, plan: Rollouts) -> None:
-        self._agent, self._plan = agent, plan
-        self._rows: dict[int, list[tuple[Tree, Tree]]] = {i: [] for i in range(agent.algorithm.envs)}
-
-    def add(
-        self,
-        env_id: int,
-        choice: tuple[Tree, Tree, Any],
-        reward: float,
-        terminated: bool,
-        truncated: bool,
-        next_obs: Tree,
-    ) -> None:
-        if env_id not in self._rows:
-            raise DataError(f"env_id={env_id}; the agent was built for envs={len(self._rows)}, numbered from 0.")
-        rows, length = self._rows[env_id], self._plan.length
-        if len(rows) == length:
-            waiting = [other for other, rows in self._rows.items() if len(rows) < length]
-            remedy = f"environments {waiting} must catch up first" if waiting else "call update() first"
-            raise DataError(f"environment {env_id} has a whole rollout of {length} steps; {remedy}.")
-        obs, action, extras = choice
-        if truncated and not terminated:
-            reward += self._plan.gamma * float(self._agent._policy.values(next_obs)[0])
-        discount = 0.0 if terminated or truncated else self._plan.gamma
-        numbers = {"reward": reward, "discount": discount, "mask": 1.0}
-        step = {"obs": obs, "action": action, **extras, **{k: np.full(1, v, np.float32) for k, v in numbers.items()}}
-        rows.append((step, next_obs))
-
-    def take(self) -> Tree | None:
-        if any(len(rows) < self._plan.length for rows in self._rows.values()):
-            return None
-        columns = [map_leaves(lambda *x: np.stack(x), *(step for step, _ in rows)) for rows in self._rows.values()]
-        batch = map_leaves(lambda *x: np.concatenate(x, axis=1), *columns)  # [T, B]
-        last = map_leaves(lambda *x: np.concatenate(x), *(rows[-1][1] for rows in self._rows.values()))
-        self._rows = {env_id: [] for env_id in self._rows}
-        return {**batch, "next_obs": last}
-
-    def learned(self, learner: Learner) -> None:
-        """Rollouts are learned from once: nothing is kept of them."""
+def _starts(space: gym.Space[Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Where the numbers of each discrete part of a Gymnasium space begin, by path."""
+    if isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
+        yield path, np.asarray(space.start)
+    elif isinstance(space, gym.spaces.Dict):
+        for key, child in space.spaces.items():
+            yield from _starts(child, f"{path}.{key}" if path else key)
+    elif isinstance(space, gym.spaces.Tuple):
+        for i, child in enumerate(space.spaces):
+            yield from _starts(child, f"{path}.{i}" if path else str(i))

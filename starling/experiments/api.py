@@ -9,10 +9,10 @@ from starling.envs import EnvLike
 from starling.envs.constructing import name_of
 from starling.experiments.config import resolve
 from starling.experiments.evaluation import Evaluation
-from starling.experiments.running import Result, evaluate_run, start
+from starling.experiments.running import Result, collect_run, evaluate_run, start
 from starling.experiments.running import resume as resume_run
 
-__all__ = ["evaluate", "resume", "train"]
+__all__ = ["collect", "evaluate", "resume", "train"]
 
 
 def train(
@@ -39,3 +39,8 @@ def resume(run: str | Path, env: EnvLike | None = None, quiet: bool = False) -> 
 def evaluate(run: str | Path, episodes: int = 100, seed: int | None = None, env: EnvLike | None = None) -> Evaluation:
     """Play greedy episodes with a run's policy."""
     return evaluate_run(run, episodes, seed, env)
+
+
+def collect(run: str | Path, episodes: int, out: str | Path, seed: int | None = None) -> list[float]:
+    """Write greedy episodes of a run's policy to a data set at ``out``, for ``bc`` or as demonstrations."""
+    return collect_run(run, episodes, out, seed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from starling.algorithms.base import Algorithm
-from starling.algorithms.plans import Replay
 from starling.backends import available, get_backend
 from starling.components.graph.assembly import Assembly
 from starling.components.graph.shapes import SIZES
@@ -42,11 +41,10 @@ def choose_backends(assembly: Assembly, learn: str, act: str) -> Backends:
 
 def update_flops(algorithm: Algorithm, assembly: Assembly) -> float:
     """Roughly the floating-point operations of one gradient step: the loss forward and twice that backward."""
-    plan = algorithm.plan
-    rows = plan.batch_size if isinstance(plan, Replay) else plan.length * algorithm.envs
-    traced = SIZES["batch"] * (1 if isinstance(plan, Replay) else SIZES["time"])
-    loss = next((call.flops for call in assembly.calls if call.parent is None and call.api == "loss"), 0.0)
-    return 3.0 * loss * rows / traced
+    timed = any(leaf.time for _, leaf in assembly.inputs["batch"].items())
+    traced = SIZES["batch"] * (SIZES["time"] if timed else 1)
+    loss = next((call.flops for call in assembly.calls if call.api == "loss"), 0.0)
+    return 3.0 * loss * algorithm.plan.batch_rows / traced
 
 
 def limit_threads(assembly: Assembly, backend: str, roles: int = 1) -> None:

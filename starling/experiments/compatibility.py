@@ -7,24 +7,28 @@ from typing import Any
 
 from starling.algorithms import ALGORITHMS
 from starling.algorithms.base import Algorithm
-from starling.algorithms.plans import Replay
 from starling.core.errors import ConfigError, SpaceError
 from starling.core.spaces import Float, Int
 from starling.formations import FORMATIONS
 from starling.formations.compatibility import Traits, fitting, misfit
 
-__all__ = ["check_fits", "compatibility", "idle_settings", "tolerates_lag", "traits_of"]
+__all__ = ["check_fits", "compatibility", "example", "tolerates_lag", "traits_of"]
 
 
 def traits_of(algorithm: Algorithm) -> Traits:
-    correctable = not algorithm.corrects and any(field.name == "vtrace" for field in fields(algorithm.Config))
-    return Traits(
-        name=algorithm.name,
-        replays=isinstance(algorithm.plan, Replay),
-        corrects=algorithm.corrects,
-        prioritizes=algorithm.prioritizes,
-        remedy=f"{algorithm.name}.vtrace=true" if correctable else "",
-    )
+    """What of an algorithm, with its settings, matters to formations."""
+    plan = algorithm.plan
+    has = {
+        "acts": plan.acts,
+        "replays": plan.replays,
+        "evaluates": plan.evaluates,
+        "steps": not plan.evaluates,
+        "corrects": algorithm.corrects,
+        "exchanges_gradients": algorithm.exchanges_gradients,
+    }
+    correctable = not algorithm.corrects and any(each.name == "vtrace" for each in fields(algorithm.Config))
+    remedy = f"{algorithm.name}.vtrace=true" if correctable else ""
+    return Traits(algorithm.name, frozenset(trait for trait, true in has.items() if true), remedy)
 
 
 def check_fits(algorithm: Algorithm, formation: str, lockstep: bool) -> None:
@@ -43,28 +47,16 @@ def check_fits(algorithm: Algorithm, formation: str, lockstep: bool) -> None:
 
 def tolerates_lag(cls: type[Algorithm], config: Any) -> bool:
     """Whether the algorithm may learn from experience of older weights."""
-    traits = traits_of(example(cls, config))
-    return traits.replays or traits.corrects
-
-
-def idle_settings(cls: type[Algorithm], formation: str) -> dict[str, str]:
-    """The algorithm's settings that have no effect in a formation, and why."""
-    if formation == "single":
-        return {}
-    idle = {"overlap": "whose roles are at work at the same time anyway"}
-    if formation == "apex":
-        idle |= dict.fromkeys(cls.pace_settings, "where samples_per_insert says how often to learn")
-        idle |= dict.fromkeys(cls.exploration_settings, "where each actor explores in its own way")
-    return {name: why for name, why in idle.items() if name in {field.name for field in fields(cls.Config)}}
+    return bool(traits_of(example(cls, config)).has & {"replays", "corrects"})
 
 
 def example(cls: type[Algorithm], config: Any = None) -> Algorithm:
     """An instance for some spaces that it takes."""
     config = config or cls.Config()
     try:
-        return cls.compose(config, Float((2,)), Int((), high=2), config.envs, 1_000)
+        return cls.compose(config, Float((2,)), Int((), high=2))
     except SpaceError:
-        return cls.compose(config, Float((2,)), Float((2,), -1.0, 1.0), config.envs, 1_000)
+        return cls.compose(config, Float((2,)), Float((2,), -1.0, 1.0))
 
 
 def compatibility() -> dict[str, dict[str, str | None]]:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from starling.algorithms import ALGORITHMS, get_algorithm
 from starling.core.errors import ConfigError, UnknownNameError
-from starling.experiments.compatibility import idle_settings
+from starling.core.settings import setting
 from starling.experiments.presets import Preset, find_preset, get_preset
 from starling.experiments.settings import load_yaml, overridden, plain
-from starling.formations import Counts, get_formation
+from starling.formations import Counts, form, get_formation
 
 __all__ = ["Run", "RunOptions", "check_effects", "resolve"]
 
@@ -25,53 +25,33 @@ _COUNTS = [each.name for each in dataclasses.fields(Counts)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Settings of a run that do not belong to its algorithm."""
+class RunOptions(Counts):
+    """Settings of a run that do not belong to its algorithm; the counts are those of its formation."""
 
-    algo: str = "ppo"
-    env: str = "CartPole-v1"  # a Gymnasium id, or envpool:ID
-    steps: int = 100_000  # environment steps, over all environments
-    seed: int = 0
-    backend: Literal["auto", "jax", "torch"] = "auto"  # learns
-    act_backend: Literal["auto", "numpy", "jax", "torch"] = "auto"  # acts
-    formation: str = "single"  # which roles there are; see `starling list --formations`
-    executor: Literal["auto", "inline", "simulated", "processes"] = "auto"  # what makes them run
-    record: bool = False  # write down the order of events of a run on processes, for `starling replay`
-    pin_cpus: bool = False  # keep each process to a processor of its own, in turn
-    heartbeat: float = 300.0  # seconds without a sign of life after which a process is started again; 0: never
-    actors: int | None = None  # roles that act; workers where they also compute gradients
-    learners: int | None = None
-    buffers: int | None = None  # shards of the replay table
-    servers: int | None = None  # parameter servers
-    evaluators: int | None = None  # roles that play greedily beside the run
-    queue: int | None = None  # items that wait between two roles
-    max_lag: int | None = None  # updates that experience may be old; 0: nobody runs ahead; older is dropped
-    samples_per_insert: float | None = None  # times that a transition is drawn, on average; 0: no limit
-    inference_batch: int | None = None  # requests answered together; 0: as many as there are actors
-    inference_wait: float | None = None  # seconds that a request waits for others
-    out: str | None = None  # run directory; None: runs/DATE-ALGO-ENV
-    eval_episodes: int = 100  # greedy episodes at the end
-    log_every: int = 1_000  # environment steps between lines of metrics
-    checkpoint_every: int = 10_000  # environment steps between checkpoints
-    keep_checkpoints: int = 2
-    quiet: bool = False  # no progress display
-    summaries: tuple[str, ...] = ()  # values to record, by path: "ppo.loss.*", "q.q_values"
-    simulation: dict[str, Any] = field(default_factory=dict)  # speeds, delays and faults of a simulated run
-    env_timeout: float = 0.0  # seconds that a step of a role's environment may take before it is made anew; 0: any
-    env_options: dict[str, Any] = field(default_factory=dict)  # for the environment's constructor
-    devices: tuple[str, ...] = ()  # what learning computes on, such as cuda:0; several share each batch
-
-    def __post_init__(self) -> None:
-        for name, least in {"steps": 1, "eval_episodes": 0, "log_every": 1, "checkpoint_every": 1}.items():
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name}={getattr(self, name)}; it must be at least {least}.")
-        for name in ("env_timeout", "heartbeat"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}={getattr(self, name)}; it must be 0 (no limit) or above.")
-        if self.seed < 0:
-            raise ConfigError(f"seed={self.seed}; it must be 0 or above.")
-        if self.keep_checkpoints < 1:
-            raise ConfigError(f"keep_checkpoints={self.keep_checkpoints}; at least 1 is needed to resume.")
+    algo: str = setting("ppo", "the algorithm; see `starling list`")
+    env: str = setting("CartPole-v1", "a Gymnasium id, or envpool:ID")
+    steps: int = setting(100_000, "environment steps, over all environments", 1)
+    updates: int | None = setting(None, "updates, in place of steps, of a run in which nobody acts", 1)
+    seed: int = setting(0, "of everything that is drawn", 0)
+    backend: Literal["auto", "jax", "torch"] = setting("auto", "what learns")
+    act_backend: Literal["auto", "numpy", "jax", "torch"] = setting("auto", "what acts")
+    formation: str = setting("single", "which roles there are; see `starling list --formations`")
+    executor: Literal["auto", "inline", "simulated", "processes"] = setting("auto", "what makes the roles run")
+    record: bool = setting(False, "write down the order of events of a run on processes, for `starling replay`")
+    pin_cpus: bool = setting(False, "keep each process to a processor of its own, in turn")
+    heartbeat: float = setting(300.0, "seconds without a sign of life until a process is restarted; 0: never", 0)
+    out: str | None = setting(None, "run directory; None: runs/DATE-ALGO-ENV")
+    eval_episodes: int = setting(100, "greedy episodes at the end", 0)
+    log_every: int = setting(1_000, "environment steps between lines of metrics", 1)
+    checkpoint_every: int = setting(10_000, "environment steps between checkpoints", 1)
+    keep_checkpoints: int = setting(2, "checkpoints that are kept", 1)
+    quiet: bool = setting(False, "no progress display")
+    summaries: tuple[str, ...] = setting((), 'values to record, by path: "ppo.loss.*", "q.q_values"')
+    simulation: dict[str, Any] = setting({}, "speeds, delays and faults of a simulated run")
+    env_timeout: float = setting(0.0, "seconds that a step of a role's environment may take; 0: any", 0)
+    env_workers: int = setting(0, "processes that step each role's environments; 0: the role itself", 0, 1024)
+    env_options: dict[str, Any] = setting({}, "for the environment's constructor")
+    devices: tuple[str, ...] = setting((), "what learning computes on, such as cuda:0; several share each batch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +72,7 @@ class Run:
         """``auto`` resolved: formations of several roles get processes."""
         if self.options.executor != "auto":
             return self.options.executor
-        return "inline" if self.options.formation == "single" else "processes"
+        return "inline" if form(self.options.formation, self.counts).fused else "processes"
 
     def to_mapping(self) -> dict[str, Any]:
         """All settings, as they are written to ``config.yaml`` and read by ``resolve``."""
@@ -146,17 +126,10 @@ def check_effects(run: Run) -> None:
     get_formation(run.options.formation)
     if run.options.record and run.executor != "processes":
         raise ConfigError(f"record has no effect on the executor {run.executor}: the same seed gives the same run.")
-    algo, formation, cls = run.options.algo, run.options.formation, get_algorithm(run.options.algo)
-    for name, why in idle_settings(cls, formation).items():
-        if getattr(run.algorithm, name) != getattr(cls.Config(), name):
-            raise ConfigError(f"{algo}.{name} has no effect in {formation}, {why}; leave it out.")
-    if formation == "apex" and run.options.samples_per_insert == 0 and getattr(run.algorithm, "anneal", False):
+    if run.options.env_timeout and form(run.options.formation, run.counts).fused:
         raise ConfigError(
-            f"{algo}.anneal has no effect with samples_per_insert=0: how many updates there will be is not known. "
-            "Leave it out, or limit the draws of a transition."
+            f"env_timeout has no effect in {run.options.formation}, whose episodes must be replayable; try sync."
         )
-    if run.options.env_timeout and run.options.formation == "single":
-        raise ConfigError("env_timeout has no effect in single, whose episodes must be replayable; try sync.")
     for name in ("pin_cpus", "heartbeat"):
         if getattr(run.options, name) != getattr(RunOptions, name) and run.executor != "processes":
             raise ConfigError(f"{name} has no effect on the executor {run.executor}; it is for processes.")
@@ -165,13 +138,10 @@ def check_effects(run: Run) -> None:
 
 
 def _fitted(preset: Mapping[str, Any], formation: str | None) -> dict[str, Any]:
-    """A preset's settings for a formation: in another than its own, without counts and what has no effect there."""
+    """A preset's settings for a formation: in another than its own, without counts."""
     if formation == preset.get("formation"):
         return dict(preset)
-    algo = preset["algo"]
-    idle = idle_settings(get_algorithm(algo), formation or "single")
-    kept = {key: value for key, value in preset.items() if key not in _COUNTS and key != "formation"}
-    return {**kept, algo: {key: value for key, value in preset.get(algo, {}).items() if key not in idle}}
+    return {key: value for key, value in preset.items() if key not in _COUNTS and key != "formation"}
 
 
 def _normalised(layer: Mapping[str, Any]) -> dict[str, Any]:

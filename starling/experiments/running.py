@@ -15,18 +15,19 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from starling.core.effects import Checkpoint, Report
-from starling.core.errors import CheckpointError, ConfigError, RunDirError, RunError, StarlingError
+from starling.core.errors import ConfigError, RunDirError, RunError, StarlingError
 from starling.core.trees import Tree
 from starling.envs import EnvLike, make
 from starling.envs.constructing import constructor_of
 from starling.envs.determinism import first_difference
-from starling.envs.vector_envs import VectorEnvs
 from starling.executors import get_executor
 from starling.executors.recording import replay
+from starling.experiments.collecting import record_episodes
 from starling.experiments.config import Run, resolve
 from starling.experiments.evaluation import Evaluation, evaluate
-from starling.experiments.program import Program
+from starling.experiments.program import Program, weights_in
 from starling.formations import RoleId
+from starling.records.checkpoint import restoring
 from starling.records.curve import draw_curve
 from starling.records.files import write_atomic
 from starling.records.hashes import parameter_hash
@@ -35,7 +36,7 @@ from starling.records.progress import Progress
 from starling.records.run_dir import RunDir
 from starling.roles.policy import Policy
 
-__all__ = ["Replay", "Result", "evaluate_run", "replay_run", "resume", "start"]
+__all__ = ["ReplayedRun", "Result", "collect_run", "evaluate_run", "replay_run", "resume", "start"]
 
 PROBE_STEPS = 50  # of two fresh environments compared, to learn whether a seed determines them
 
@@ -57,6 +58,7 @@ def start(run: Run, env: EnvLike | None = None, command: Sequence[str] | None = 
     """Train a new run in its own directory; ``env`` where its name is not enough to make the environment."""
     program = Program(run, env)
     try:
+        program.prepare()
         inexact = _why_inexact(program)
         with RunDir.create(run.options.out, run.options.algo, run.options.env) as run_dir:
             program.directory = run_dir.path
@@ -83,10 +85,9 @@ def resume(
             checkpoints = program.checkpoints(RoleId(program.formation.ends, 0))
             state, meta = checkpoints.load()
             notes = tuple(f"passed over a newer checkpoint: {reason}" for reason in checkpoints.skipped)
-            with _expecting_a_state(run_dir):
+            with restoring(run_dir.path):
                 step, seconds = int(meta["step"]), float(meta["seconds"])
-                if program.formation.name == "single":
-                    program.training.restore(state)
+                weights_in(state)
             checkpoints.rewind(step)
             if inexact := _why_inexact(program):
                 _write_manifest(run_dir, program.run, command, inexact)
@@ -96,35 +97,23 @@ def resume(
             program.close()
 
 
-@contextmanager
-def _expecting_a_state(run_dir: RunDir) -> Iterator[None]:
-    """A checkpoint may be whole and yet hold something else: say so."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        what = f"{type(error).__name__}: {error!s:.200}"
-        raise CheckpointError(
-            f"the checkpoint in {run_dir.path} is not the state of this run ({what}); it was changed, or written by "
-            "another version."
-        ) from error
-
-
 def _why_inexact(program: Program) -> str:
     """Why a resumed run will not equal an uninterrupted one; empty where it will."""
-    if program.formation.name != "single":
+    if not program.whole_plan.acts:
+        return ""
+    if not program.formation.fused:
         return f"the roles of {program.formation.name} that act begin new episodes"
-    training = program.training
-    name = training.envs.name
-    if not training.envs.exact_resume:
-        return f"{name} cannot be put back to where it was"
-    if isinstance(training.env, VectorEnv):
-        return f"{name} is one object and cannot be made again"
-    construct = constructor_of(training.env, **training.run.options.env_options)
+    envs, options = program.ready_envs, program.run.options
+    if not envs.exact_resume:
+        return f"{envs.name} cannot be put back to where it was"
+    if isinstance(program.env, VectorEnv):
+        return f"{envs.name} is one object and cannot be made again"
+    construct = constructor_of(program.env, **options.env_options)
     try:
-        difference = first_difference(construct, training.run.options.seed, PROBE_STEPS)
+        difference = first_difference(construct, options.seed, PROBE_STEPS)
     except Exception as error:  # the environment's own code: training will meet it, and tell where
-        return f"{name} could not be probed: it raised {type(error).__name__}: {error}"
-    return f"{name} is not deterministic under a seed: {difference}" if difference else ""
+        return f"{envs.name} could not be probed: it raised {type(error).__name__}: {error}"
+    return f"{envs.name} is not deterministic under a seed: {difference}" if difference else ""
 
 
 def _write_manifest(run_dir: RunDir, run: Run, command: Sequence[str] | None, inexact: str) -> None:
@@ -157,7 +146,7 @@ class _Session:
         with (
             stopping() as self._stop,
             Metrics(self.run_dir, resume_step=self._resumed) as self._metrics,
-            Progress(self.options.steps, title, quiet=self.options.quiet) as self._progress,
+            Progress(self.program.length.total, title, quiet=self.options.quiet) as self._progress,
             self._noting_failure(),
         ):
             self._results = get_executor(self.program.run.executor)(self.program, self, self._resumed is not None)
@@ -230,6 +219,7 @@ class _Session:
             "backend": backends.learn,
             "act_backend": backends.act,
             "formation": self.program.formation.name,
+            "roles": len(list(self.program.formation)),
             "executor": self.program.run.executor,
             "status": status,
             **({"error": error} if error else {}),
@@ -256,8 +246,7 @@ def play(program: Program, policy: Policy, episodes: int, quiet: bool = True, se
     if episodes == 0:
         return Evaluation([], [])
     options = program.run.options
-    fixed = program.formation.name == "single" and isinstance(program.training.envs, VectorEnvs)
-    count = program.training.envs.count if fixed else min(episodes, 16)
+    count = program.run.algorithm.envs if program.vectorised else min(episodes, 16)
     chosen = options.seed + 1_000_000 if seed is None else seed
     title = f"greedy evaluation on {options.env}"
     with (
@@ -276,20 +265,46 @@ def evaluate_run(
     run_dir = RunDir.open(RunDir.find(run), lock=False)
     program = Program(resolve(run_dir.read_config(), {"quiet": True}), env, run_dir.path)
     try:
-        if (run_dir.path / "policy").exists():
-            weights = run_dir.load_policy()[0]
-        else:
-            with _expecting_a_state(run_dir):
-                weights = program.newest_weights()
-        policy = program.policy()
-        policy.load(program.acting_part(program.fitted(weights)), 0)
-        return play(program, policy, episodes, quiet=quiet, seed=seed)
+        return play(program, _trained_policy(program, run_dir), episodes, quiet=quiet, seed=seed)
+    finally:
+        program.close()
+
+
+def _trained_policy(program: Program, run_dir: RunDir) -> Policy:
+    """The final policy of a run, or that of its newest checkpoint."""
+    if (run_dir.path / "policy").exists():
+        weights = run_dir.load_policy()[0]
+    else:
+        with restoring(run_dir.path):
+            weights = program.newest_weights()
+    policy = program.policy()
+    policy.load(program.acting_part(program.fitted(weights)), 0)
+    return policy
+
+
+def collect_run(
+    run: str | Path, episodes: int, out: str | Path, seed: int | None = None, env: EnvLike | None = None,
+    quiet: bool = True,
+) -> list[float]:  # fmt: skip
+    """Write greedy episodes of a run's policy to a data set at ``out``; returns what each earned."""
+    if episodes < 1:
+        raise ConfigError(f"episodes={episodes}; at least 1 is needed.")
+    run_dir = RunDir.open(RunDir.find(run), lock=False)
+    program = Program(resolve(run_dir.read_config(), {"quiet": True}), env, run_dir.path)
+    try:
+        policy, options = _trained_policy(program, run_dir), program.run.options
+        chosen = options.seed + 2_000_000 if seed is None else seed
+        with (
+            make(program.env, min(episodes, 8), chosen, **options.env_options) as envs,
+            Progress(episodes, f"recording {options.env}", unit="episodes", quiet=quiet) as bar,
+        ):
+            return record_episodes(policy, envs, episodes, out, bar.update)
     finally:
         program.close()
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReplayedRun:
     """What a recorded run came to, then and now."""
 
     recorded: str
@@ -320,7 +335,7 @@ class _Listener:
     def status(self, status: dict[str, Any]) -> None: ...
 
 
-def replay_run(run: str | Path, quiet: bool = False) -> Replay:
+def replay_run(run: str | Path, quiet: bool = False) -> ReplayedRun:
     """Run a recorded run again in one thread, with the choices that were made, and compare what it comes to."""
     run_dir = RunDir.open(RunDir.find(run), lock=False)
     recorded = run_dir.read_summary()
@@ -332,10 +347,10 @@ def replay_run(run: str | Path, quiet: bool = False) -> Replay:
     if program.record is None:
         raise ConfigError(f"{run_dir.path} was not recorded; train with --record to replay a run.")
     title = f"replaying {program.run.options.algo} in one thread"
-    with Progress(program.run.options.steps, title, quiet=quiet) as progress:
+    with Progress(program.length.total, title, quiet=quiet) as progress:
         listener = _Listener(progress)
         results = replay(program, listener, program.record)
-    return Replay(recorded["parameter_hash"], parameter_hash(program.weights(results)), listener.updates)
+    return ReplayedRun(recorded["parameter_hash"], parameter_hash(program.weights(results)), listener.updates)
 
 
 @contextmanager

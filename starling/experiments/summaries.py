@@ -18,7 +18,7 @@ from starling.core.trees import items
 
 __all__ = ["Summaries", "check_summaries", "component_patterns"]
 
-RUN_VALUES = ("episode_return", "episodes", "updates", "explore")  # reported whatever the algorithm
+RUN_VALUES = ("episode_return", "episode_length", "episodes", "updates")  # reported whatever the algorithm
 
 
 def component_patterns(algo: str, patterns: Sequence[str]) -> list[str]:
@@ -28,8 +28,8 @@ def component_patterns(algo: str, patterns: Sequence[str]) -> list[str]:
 
 def check_summaries(algo: str, patterns: Sequence[str], assembly: Assembly) -> None:
     """Refuse a pattern that matches nothing, naming what there is."""
-    losses = assembly.outputs["loss"]  # (loss, metrics)
-    known = {*RUN_VALUES, *(f"{algo}.{path}" for path, _ in items(losses[1]))}
+    metrics = assembly.outputs["learn"][1].metrics if "learn" in assembly.outputs else {}
+    known = {*RUN_VALUES, *(f"{algo}.{path}" for path, _ in items(metrics))}
     learning: set[int] = set()  # calls inside an API that learns: the others are not part of an update
     for call in assembly.calls:
         if call.parent in learning or (call.parent is None and "obs" not in call.inputs):

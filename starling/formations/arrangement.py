@@ -81,4 +81,6 @@ def _pairing(formation: Formation, edge: Edge, target: str) -> str:
         return f"from one {edge.source} each" if of_one else ""
     if sources == 1 or targets == 1:
         return ""
-    return f"each to one {target}" if edge.pinned else f"each to every {target}"
+    if not edge.pinned:
+        return f"each to every {target}"
+    return f"each to one {target}" if sources >= targets else f"each to {target}s of its own"

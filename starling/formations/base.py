@@ -1,22 +1,33 @@
-"""What a formation is: roles with counts, and edges between them."""
+"""What a formation is: roles with counts and code, and edges between them with what they carry. Pure data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from starling.core.errors import UnknownNameError
+from starling.core.trees import Tree
 
-__all__ = ["Edge", "Formation", "RoleId", "Roles"]
+__all__ = ["Edge", "Formation", "RoleId", "Roles", "Start", "resolve"]
+
+
+def resolve(path: str) -> Callable[..., Any]:
+    """What ``module:name`` names; imported where it is needed, in the role's own process."""
+    module, _, name = path.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
 
 
 @dataclass(frozen=True, order=True)
 class RoleId:
     """One role of a formation."""
 
-    kind: str  # actor, learner, worker, buffer, server, inference, evaluator
+    kind: str  # actor, learner, worker, buffer, server, inference, evaluator; with its group: blue.actor
     index: int
 
     def __str__(self) -> str:
@@ -24,14 +35,36 @@ class RoleId:
 
 
 @dataclass(frozen=True)
+class Start:
+    """How a role begins: anew, or again after it crashed."""
+
+    incarnation: int = 0  # how often it was started before
+    restore: bool = False  # whether to go on from its last checkpoint
+    sent: int = 0  # items that it put on its queues before
+    unanswered: tuple[int, ...] = ()  # how many of its requests each server still has to answer
+    state: Tree = None  # its last checkpoint, where the executor keeps it itself
+
+
+@dataclass(frozen=True)
 class Roles:
-    """``count`` roles of one kind."""
+    """``count`` roles of one kind.
+
+    ``make`` is the ``module:function`` that makes the code of one, ``make(context, role, start)``; it is imported in
+    the role's own process alone. Roles of one sort that belong apart, such as two populations of actors, are of kinds
+    with a group in front: ``blue.actor``, ``red.actor``.
+    """
 
     kind: str
     count: int
+    make: str = ""
 
     def __iter__(self) -> Iterator[RoleId]:
         return (RoleId(self.kind, index) for index in range(self.count))
+
+    @property
+    def sort(self) -> str:
+        """The kind without its group."""
+        return self.kind.rpartition(".")[2]
 
 
 @dataclass(frozen=True)
@@ -41,6 +74,9 @@ class Edge:
     A ``queue`` holds up to ``depth`` items between each pair, in order. A ``broadcast`` holds the newest value of each
     source. A ``collective`` joins all roles of one kind. ``pinned`` edges pair source i with one target, i modulo
     their number (or target i with one source, where there are more targets); others pair all with all.
+
+    ``message`` is the ``module:function`` that makes a blank message of the run, ``message(context)``: all have its
+    layout. It gives a list where sources of a broadcast, or targets of a queue, differ.
     """
 
     name: str
@@ -51,6 +87,9 @@ class Edge:
     pinned: bool = False
     also: tuple[str, ...] = ()  # further kinds that read a broadcast
     answers: str = ""  # the edge whose items this one's answer, one for one
+    counted: bool = False  # whether roles number the items that they put here
+    loans: int = 0  # items taken from a queue that may still be read; 0: as many as there are senders
+    message: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,27 +101,36 @@ class Formation:
     edges: tuple[Edge, ...]
     ends: str
     lockstep: bool = False  # nobody runs ahead: a lost learner takes the others back with it
+    prioritizes: bool = False  # actors say of new experience how much it has to teach
+    fresh: bool = False  # learners take experience of their newest weights alone
+    fused: bool = False  # its one role acts and learns, and can be put back exactly
 
     def __iter__(self) -> Iterator[RoleId]:
         return (role for roles in self.roles for role in roles)
 
     def count(self, kind: str) -> int:
         """How many roles of this kind there are."""
-        return self._counts.get(kind, 0)
+        return self._by_kind[kind].count if kind in self._by_kind else 0
+
+    def of_kind(self, kind: str) -> Roles:
+        return self._by_kind[kind]
 
     def joined(self, kind: str) -> bool:
         """Whether the roles of this kind take every step together."""
         return any(edge.kind == "collective" and edge.source == kind for edge in self.edges)
 
     @cached_property
-    def _counts(self) -> dict[str, int]:
-        return {roles.kind: roles.count for roles in self.roles}
+    def _by_kind(self) -> dict[str, Roles]:
+        return {roles.kind: roles for roles in self.roles}
+
+    @cached_property
+    def _by_name(self) -> dict[str, Edge]:
+        return {edge.name: edge for edge in self.edges}
 
     def edge(self, name: str) -> Edge:
-        for edge in self.edges:
-            if edge.name == name:
-                return edge
-        raise UnknownNameError("edge", name, [edge.name for edge in self.edges], f"formation {self.name}")
+        if name not in self._by_name:
+            raise UnknownNameError("edge", name, self._by_name, f"formation {self.name}")
+        return self._by_name[name]
 
     def targets(self, edge: Edge, source: int) -> list[int]:
         """The indices of the roles that source ``source`` of the edge sends to."""

@@ -1,4 +1,4 @@
-"""The formations, and what each can be told.
+"""The formations, what each can be told, and what it asks of an algorithm.
 
 form("apex", Counts(actors=4, buffers=2))
 """
@@ -7,45 +7,75 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 from starling.core.errors import ConfigError, UnknownNameError
+from starling.core.settings import Settings, setting
 from starling.formations.base import Edge, Formation, Roles
 
-__all__ = ["FORMATIONS", "Counts", "Kind", "form", "free_settings", "get_formation", "settle"]
+__all__ = ["FORMATIONS", "Counts", "FormationKind", "Need", "form", "free_settings", "get_formation", "settled"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counts:
-    """Counts and limits; None is the formation's own default."""
+class Counts(Settings):
+    """Counts and limits of a formation; None is the formation's own default."""
 
-    actors: int | None = None  # roles that act; workers where they also compute gradients
-    learners: int | None = None
-    buffers: int | None = None  # shards of the replay table
-    servers: int | None = None  # parameter servers
-    evaluators: int | None = None  # roles that play greedily beside the run
-    queue: int | None = None  # items that wait between two roles
-    max_lag: int | None = None  # updates that experience may be old; 0: nobody runs ahead; older is dropped
-    samples_per_insert: float | None = None  # times that a transition is drawn, on average; 0: no limit
-    inference_batch: int | None = None  # requests answered together; 0: as many as there are actors
-    inference_wait: float | None = None  # seconds that a request waits for others
-
-    def __post_init__(self) -> None:
-        least = {"evaluators": 0, "max_lag": 0, "samples_per_insert": 0, "inference_batch": 0, "inference_wait": 0}
-        for each in fields(self):
-            value, low = getattr(self, each.name), least.get(each.name, 1)
-            if value is not None and value < low:
-                raise ConfigError(f"{each.name}={value}; it must be at least {low}.")
+    actors: int | None = setting(None, "roles that act; workers where they also compute gradients", 1)
+    learners: int | None = setting(None, "roles that learn", 1)
+    buffers: int | None = setting(None, "shards of the replay table", 1)
+    servers: int | None = setting(None, "parameter servers", 1)
+    inference_servers: int | None = setting(None, "roles that act for actors without a network", 1)
+    evaluators: int | None = setting(None, "roles that play greedily beside the run", 0)
+    queue: int | None = setting(None, "items that wait between two roles", 1)
+    batch_chunks: int | None = setting(None, "chunks that a learner takes for a batch; None: one of each actor", 1)
+    max_lag: int | None = setting(None, "updates that experience may be old; 0: nobody runs ahead; older is dropped", 0)
+    samples_per_insert: float | None = setting(
+        None, "times that an item is drawn, on average; 0: no limit; None: as the algorithm's settings say", 0
+    )
+    inference_batch: int | None = setting(None, "requests answered together; 0: as many as there are actors", 0)
+    inference_wait: float | None = setting(None, "seconds that a request waits for others", 0)
+    overlap: bool | None = setting(None, "act with the weights from before the last update, while it is computed")
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A sort of formation: what it is for, its defaults (the settings it knows), and how it is laid out."""
+class Need:
+    """Something that a formation asks of an algorithm: one of these traits, or nobody runs ahead."""
+
+    traits: tuple[str, ...]
+    reason: str  # why, with {algo} and {formation}
+    unless_lockstep: bool = False
+
+
+@dataclass(frozen=True)
+class FormationKind:
+    """A sort of formation: what it is for, its defaults (the settings it knows), how it is laid out, what it needs."""
 
     name: str
     text: str
     defaults: dict[str, int | float | None]
     lay_out: Callable[[Counts], Formation]
+    fixed: tuple[str, ...] = ()  # settings that make it what it is
+    careful: bool = False  # whether nobody runs ahead unless the algorithm corrects for it or replays
+    needs: tuple[Need, ...] = ()
+    work: Literal["", "in_turn", "together", "ahead", "served"] = ""  # how acting and learning share the time
+    old: bool = False  # whether experience is meant to be old
+
+
+ACTS = Need(("acts",), "{algo} learns from a data set, and nobody acts")
+GRADIENTS = Need(("exchanges_gradients",), "{algo} follows no gradients that could be exchanged")
+LAG = Need(
+    ("replays", "corrects"),
+    "{algo} takes every rollout for one of its newest weights, and actors of {formation} run ahead; max_lag=0 lets "
+    "nobody run ahead",
+    unless_lockstep=True,
+)
+REPLAYS = Need(("replays",), "{algo} learns from its experience once, and {formation} replays it")
+STEPS = Need(("steps",), "{algo} moves the parameters of each actor, and those of {formation} lie at a server")
+EVALUATES = Need(("evaluates",), "{algo} learns from steps, and actors of {formation} send returns alone")
+
+_ACTOR, _LEARNER = "starling.roles.actors:make_actor", "starling.roles.learning:make_learner"
+_CHUNK, _WEIGHTS = "starling.roles.actors:blank_chunk", "starling.roles.learning:blank_weights"
+_TOGETHER = {name: f"starling.roles.learning:blank_{name}" for name in ("agreement", "gradients", "statistics")}
 
 
 def _watched(formation: Formation, counts: Counts) -> Formation:
@@ -53,31 +83,52 @@ def _watched(formation: Formation, counts: Counts) -> Formation:
     if not counts.evaluators:
         return formation
     edges = tuple(replace(e, also=("evaluator",)) if e.name == "weights" else e for e in formation.edges)
-    return replace(formation, roles=(*formation.roles, Roles("evaluator", counts.evaluators)), edges=edges)
+    watching = Roles("evaluator", counts.evaluators, "starling.roles.actors:make_evaluator")
+    return replace(formation, roles=(*formation.roles, watching), edges=edges)
+
+
+def _averaging(learners: int) -> list[Edge]:
+    """The edges among learners that average their gradients."""
+    if learners == 1:
+        return []
+    return [Edge(name, "collective", "learner", "learner", message=blank) for name, blank in _TOGETHER.items()]
 
 
 def _single(counts: Counts) -> Formation:
-    return Formation("single", (Roles("learner", 1),), (), ends="learner")
+    roles = (Roles("learner", 1, "starling.roles.fused:make_single"),)
+    return Formation("single", roles, (), ends="learner", lockstep=True, fused=True)
 
 
 def _acting_and_learning(name: str) -> Callable[[Counts], Formation]:
-    """Actors send rollouts to learners, which send weights back and, where several, agree on gradients."""
+    """Actors send chunks to learners, which send weights back and, where several, agree on gradients."""
 
     def lay_out(counts: Counts) -> Formation:
         actors, learners = counts.actors or 1, counts.learners or 1
         if actors % learners:
             raise ConfigError(f"actors={actors} cannot be shared equally by learners={learners}; use a multiple.")
+        lockstep, each = counts.max_lag == 0, actors // learners
+        chunks = counts.batch_chunks or each
+        if lockstep and chunks % each:
+            raise ConfigError(
+                f"batch_chunks={chunks}: where nobody runs ahead each of a learner's {each} actors makes as many; use "
+                f"a multiple, such as {each * -(-chunks // each)}."
+            )
         edges = [
-            Edge("experience", "queue", "actor", "learner", counts.queue or 1, pinned=True),
-            Edge("weights", "broadcast", "learner", "actor", pinned=True),
-        ]
-        if learners > 1:
-            edges += [Edge(name, "collective", "learner", "learner") for name in ("agreement", "gradients")]
-        lockstep = counts.max_lag == 0
-        roles = (Roles("learner", learners), Roles("actor", actors))
+            Edge("experience", "queue", "actor", "learner", counts.queue or 1, True, counted=True, loans=chunks,
+                 message=_CHUNK),
+            Edge("weights", "broadcast", "learner", "actor", pinned=True, message=_WEIGHTS),
+            *_averaging(learners),
+        ]  # fmt: skip
+        roles = (Roles("learner", learners, _LEARNER), Roles("actor", actors, _ACTOR))
         return _watched(Formation(name, roles, tuple(edges), "learner", lockstep), counts)
 
     return lay_out
+
+
+def _evolution(counts: Counts) -> Formation:
+    """As actors that run ahead, but what was tried with other parameters than the newest is not learned from."""
+    formation = _acting_and_learning("evolution")(replace(counts, max_lag=None))
+    return replace(formation, fresh=True)
 
 
 def _gradient_servers(name: str) -> Callable[[Counts], Formation]:
@@ -85,96 +136,136 @@ def _gradient_servers(name: str) -> Callable[[Counts], Formation]:
 
     def lay_out(counts: Counts) -> Formation:
         edges = (
-            Edge("gradients", "queue", "worker", "server", counts.queue or 1),
-            Edge("weights", "broadcast", "server", "worker"),
+            Edge("gradients", "queue", "worker", "server", counts.queue or 1, counted=True, loans=1,
+                 message="starling.roles.servers:blank_pushes"),
+            Edge("weights", "broadcast", "server", "worker", message="starling.roles.servers:blank_views"),
+        )  # fmt: skip
+        roles = (
+            Roles("server", counts.servers or 1, "starling.roles.servers:make_server"),
+            Roles("worker", counts.actors or 1, "starling.roles.servers:make_worker"),
         )
-        roles = (Roles("server", counts.servers or 1), Roles("worker", counts.actors or 1))
         return _watched(Formation(name, roles, edges, ends="server"), counts)
 
     return lay_out
 
 
 def _apex(counts: Counts) -> Formation:
-    actors, buffers = counts.actors or 1, counts.buffers or 1
-    if buffers > actors:
-        raise ConfigError(f"buffers={buffers} for actors={actors}; some would stay empty: use at most one per actor.")
-    queue = counts.queue or 1
+    actors, buffers, learners = counts.actors or 1, counts.buffers or 1, counts.learners or 1
+    queue, blank = counts.queue or 1, "starling.roles.buffers:blank_"
     edges = (
-        Edge("experience", "queue", "actor", "buffer", queue, pinned=True),
-        Edge("requests", "queue", "learner", "buffer", queue + 1),
-        Edge("samples", "queue", "buffer", "learner", queue + 1, answers="requests"),
-        Edge("priorities", "queue", "learner", "buffer", queue + 1),
-        Edge("weights", "broadcast", "learner", "actor"),
+        Edge("experience", "queue", "actor", "buffer", queue, True, counted=True, loans=1, message=_CHUNK),
+        Edge("requests", "queue", "learner", "buffer", queue + 1, True, message=f"{blank}request"),
+        Edge("samples", "queue", "buffer", "learner", queue + 1, True, answers="requests", message=f"{blank}sample"),
+        Edge("priorities", "queue", "learner", "buffer", queue + 1, True, message=f"{blank}priorities"),
+        Edge("weights", "broadcast", "learner", "actor", pinned=True, message=_WEIGHTS),
+        *_averaging(learners),
     )
-    roles = (Roles("learner", 1), Roles("buffer", buffers), Roles("actor", actors))
-    return _watched(Formation("apex", roles, edges, ends="learner"), counts)
+    roles = (
+        Roles("learner", learners, "starling.roles.buffers:make_sampling_learner"),
+        Roles("buffer", buffers, "starling.roles.buffers:make_buffer"),
+        Roles("actor", actors, _ACTOR),
+    )
+    return _watched(Formation("apex", roles, edges, ends="learner", prioritizes=True), counts)
 
 
 def _central_inference(counts: Counts) -> Formation:
+    actors, learners, servers = counts.actors or 1, counts.learners or 1, counts.inference_servers or 1
+    if actors % learners or actors % servers:
+        raise ConfigError(
+            f"actors={actors} cannot be shared equally by learners={learners} and inference_servers={servers}; use a "
+            "multiple of both."
+        )
+    chunks, blank = counts.batch_chunks or actors // learners, "starling.roles.inference:blank_"
     edges = (
-        Edge("requests", "queue", "actor", "inference", 1),
-        Edge("replies", "queue", "inference", "actor", 1, answers="requests"),
-        Edge("experience", "queue", "actor", "learner", counts.queue or 1),
-        Edge("weights", "broadcast", "learner", "inference"),
+        Edge("requests", "queue", "actor", "inference", 1, True, message=f"{blank}request"),
+        Edge("replies", "queue", "inference", "actor", 1, True, answers="requests", message=f"{blank}reply"),
+        Edge("experience", "queue", "actor", "learner", counts.queue or 1, True, counted=True, loans=chunks,
+             message=_CHUNK),
+        Edge("weights", "broadcast", "learner", "inference", pinned=True, message=_WEIGHTS),
+        *_averaging(learners),
+    )  # fmt: skip
+    roles = (
+        Roles("learner", learners, _LEARNER),
+        Roles("inference", servers, "starling.roles.inference:make_inference"),
+        Roles("actor", actors, "starling.roles.inference:make_remote_actor"),
     )
-    roles = (Roles("learner", 1), Roles("inference", 1), Roles("actor", counts.actors or 1))
-    lockstep = counts.max_lag == 0
-    return _watched(Formation("central_inference", roles, edges, "learner", lockstep), counts)
+    return _watched(Formation("central_inference", roles, edges, "learner", counts.max_lag == 0), counts)
 
 
-_ACTING = {"actors": 2, "evaluators": 0}
-FORMATIONS: dict[str, Kind] = {
+_ACTING: dict[str, Any] = {"actors": 2, "evaluators": 0}
+FORMATIONS: dict[str, FormationKind] = {
     kind.name: kind
     for kind in (
-        Kind("single", "acts and learns in one role", {}, _single),
-        Kind(
+        FormationKind("single", "acts and learns in one role", {"overlap": False}, _single, work="in_turn"),
+        FormationKind(
             "sync",
             "actors wait for every update, as one process would",
-            {**_ACTING, "max_lag": 0},
+            {**_ACTING, "batch_chunks": None, "max_lag": 0},
             _acting_and_learning("sync"),
+            fixed=("max_lag",),
+            needs=(ACTS,),
+            work="together",
         ),
-        Kind(
+        FormationKind(
             "async_gradients",
             "workers act and send gradients to a parameter server (A3C, GORILA)",
             {**_ACTING, "queue": 1},
             _gradient_servers("async_gradients"),
+            needs=(ACTS, GRADIENTS),
         ),
-        Kind(
+        FormationKind(
             "apex",
-            "actors fill sharded prioritized buffers, the learner draws from them (Ape-X)",
-            {**_ACTING, "buffers": 1, "queue": 2, "samples_per_insert": 8.0},
+            "actors fill sharded prioritized buffers, learners draw from them (Ape-X)",
+            {**_ACTING, "buffers": 1, "learners": 1, "queue": 2, "samples_per_insert": None},
             _apex,
+            needs=(ACTS, REPLAYS),
+            old=True,
         ),
-        Kind(
+        FormationKind(
             "actor_learner",
             "actors run ahead of one or more learners, which correct for it (IMPALA)",
-            {**_ACTING, "learners": 1, "queue": 1, "max_lag": None},
+            {**_ACTING, "learners": 1, "queue": 1, "batch_chunks": None, "max_lag": None},
             _acting_and_learning("actor_learner"),
+            needs=(ACTS, LAG),
+            work="ahead",
         ),
-        Kind(
+        FormationKind(
+            "evolution",
+            "actors evaluate perturbed parameters, and send seeds and returns alone (ES)",
+            {**_ACTING, "queue": 1},
+            _evolution,
+            needs=(ACTS, EVALUATES),
+        ),
+        FormationKind(
             "central_inference",
-            "actors hold no network, an inference server acts for all of them (SEED)",
-            {**_ACTING, "queue": 1, "max_lag": None, "inference_batch": 0, "inference_wait": 0.002},
+            "actors hold no network, inference servers act for all of them (SEED)",
+            {**_ACTING, "learners": 1, "inference_servers": 1, "queue": 1, "batch_chunks": None, "max_lag": None,
+             "inference_batch": 0, "inference_wait": 0.002},
             _central_inference,
+            careful=True,
+            needs=(ACTS, STEPS),
+            work="served",
         ),
-        Kind(
+        FormationKind(
             "sharded_ps",
             "parameters are split over servers, workers push gradients and pull weights",
             {**_ACTING, "servers": 2, "queue": 1},
             _gradient_servers("sharded_ps"),
+            needs=(ACTS, GRADIENTS),
         ),
-        Kind(
+        FormationKind(
             "allreduce",
             "several learners average their gradients and stay identical",
-            {**_ACTING, "learners": 2, "max_lag": 0},
+            {**_ACTING, "learners": 2, "batch_chunks": None, "max_lag": 0},
             _acting_and_learning("allreduce"),
+            fixed=("max_lag",),
+            needs=(ACTS, GRADIENTS),
         ),
     )
-}
-_FIXED = {"sync": ("max_lag",), "allreduce": ("max_lag",)}  # what makes these formations what they are
+}  # fmt: skip
 
 
-def get_formation(name: str) -> Kind:
+def get_formation(name: str) -> FormationKind:
     if name not in FORMATIONS:
         raise UnknownNameError("formation", name, FORMATIONS)
     return FORMATIONS[name]
@@ -182,14 +273,14 @@ def get_formation(name: str) -> Kind:
 
 def free_settings(name: str) -> dict[str, int | float | None]:
     """The settings that a formation leaves to its user, with their defaults."""
-    return {key: value for key, value in FORMATIONS[name].defaults.items() if key not in _FIXED.get(name, ())}
-
-
-def settle(name: str, counts: Counts) -> Counts:
-    """The counts with the formation's defaults filled in; a setting without effect in it is refused."""
     kind = get_formation(name)
-    free = list(free_settings(name))
-    for each in fields(counts):
+    return {key: value for key, value in kind.defaults.items() if key not in kind.fixed}
+
+
+def settled(name: str, counts: Counts) -> Counts:
+    """The counts with the formation's defaults filled in; a setting without effect in it is refused."""
+    kind, free = get_formation(name), free_settings(name)
+    for each in fields(Counts):
         value = getattr(counts, each.name)
         if value is None or each.name in free or value == kind.defaults.get(each.name):
             continue
@@ -204,4 +295,4 @@ def settle(name: str, counts: Counts) -> Counts:
 
 def form(name: str, counts: Counts | None = None) -> Formation:
     """The formation of this name with these counts."""
-    return get_formation(name).lay_out(settle(name, counts or Counts()))
+    return get_formation(name).lay_out(settled(name, counts or Counts()))

@@ -1,10 +1,10 @@
-"""Which algorithm fits which formation, and why not, from what the algorithm says of itself."""
+"""Which algorithm fits which formation, and why not, from what both say of themselves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from starling.formations.catalogue import FORMATIONS
+from starling.formations.catalogue import FORMATIONS, get_formation
 
 __all__ = ["Traits", "fitting", "misfit"]
 
@@ -14,25 +14,17 @@ class Traits:
     """What of an algorithm matters here."""
 
     name: str
-    replays: bool  # learns from a table, whose experience may be old
-    corrects: bool  # may learn from rollouts of older weights
-    prioritizes: bool  # can say which experience matters most
-    remedy: str = ""  # the setting that would let it correct, where there is one
+    has: frozenset[str]  # acts, steps, replays, corrects, evaluates, exchanges_gradients
+    remedy: str = ""  # the setting that would let it correct for lag, where there is one
 
 
 def misfit(formation: str, traits: Traits, lockstep: bool = False) -> str | None:
     """Why an algorithm does not fit a formation; None where it does."""
-    if formation == "apex":
-        if not traits.replays:
-            return f"{traits.name} learns from each rollout once, and apex replays transitions"
-        if not traits.prioritizes:
-            return f"{traits.name} has no priorities, by which the buffers of apex are drawn from"
-    if formation == "actor_learner" and not lockstep and not (traits.replays or traits.corrects):
-        remedy = f"; {traits.remedy} corrects for it" if traits.remedy else ""
-        return (
-            f"{traits.name} takes every rollout for one of its newest weights, and actors of {formation} run ahead"
-            f"{remedy}; max_lag=0 lets nobody run ahead"
-        )
+    for need in get_formation(formation).needs:
+        if traits.has & set(need.traits) or (need.unless_lockstep and lockstep):
+            continue
+        reason = need.reason.format(algo=traits.name, formation=formation)
+        return f"{reason}; {traits.remedy} corrects for it" if need.unless_lockstep and traits.remedy else reason
     return None
 
 

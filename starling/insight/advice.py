@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from starling.formations import FORMATIONS
 from starling.insight.timing import Timings
 
 __all__ = ["Advice", "Option", "recommend"]
@@ -20,7 +21,8 @@ QUEUEING = 1e-3  # seconds that it then waits for a processor, for each other pr
 GATHERING = 1e-3  # seconds that a request waits for others, about half of the default inference_wait
 WORTH = 1.15  # gain that must be expected of a formation before it is preferred to a simpler one
 CLOSE = 0.97  # share of the best rate that makes fewer actors enough
-ORDER = ("single", "sync", "actor_learner", "central_inference")  # from the simplest on
+WORK = {name: kind.work for name, kind in FORMATIONS.items() if kind.work}  # those that are estimated
+ORDER = sorted(WORK, key=lambda name: ("in_turn", "together", "ahead", "served").index(WORK[name]))  # simplest first
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def _at(seconds: Mapping[int, float], rows: int) -> float:
 
 def _counts(name: str, timings: Timings) -> list[int | None]:
     """How many actors could share the environments."""
-    if name == "single":
+    if WORK[name] == "in_turn":
         return [None]
     most = 2 * timings.cores
     if timings.replays:
@@ -104,26 +106,27 @@ def _expected(name: str, actors: int | None, timings: Timings, update: float) ->
     moving = timings.transport / (timings.envs * timings.length)
     cores = timings.cores
     queueing = QUEUEING * max(0.0, timings.load - cores) / cores
-    if name == "single":
+    work = WORK[name]
+    if work == "in_turn":
         total = acting + learning
         return Option(name, None, 1.0 / total, "acting" if acting > learning else "learning")
-    if name == "sync":
+    if work == "together":
         handing = (1 + count) * (HANDOVER + queueing) / max(timings.steps_per_update, rows * count)
         side_by_side = acting / min(count, cores)
         total = side_by_side + learning + moving + handing
         return Option(name, count, 1.0 / total, "acting" if side_by_side > learning else "learning")
     handing = (HANDOVER + queueing) / (rows * timings.length)
-    if name == "central_inference":
+    if work == "served":
         together = min(_at(seconds, rows * count) for seconds in timings.inference.values())
         asking = (
             _at(timings.env, rows) + together + 2 * HANDOVER + queueing + GATHERING * (count > 1)
         ) / rows  # an actor's wait for its answer included
-        work = _at(timings.env, rows) / rows + together / (rows * count) + 2 * HANDOVER / rows
+        each = _at(timings.env, rows) / rows + together / (rows * count) + 2 * HANDOVER / rows
         limits = {"acting": count / asking, "inference": rows * count / (together + HANDOVER)}
     else:
-        work = acting + handing
-        limits = {"acting": count / work}
-    limits |= {"learning": 1.0 / (learning + moving), "processors": cores / (work + 2 * moving + learning)}
+        each = acting + handing
+        limits = {"acting": count / each}
+    limits |= {"learning": 1.0 / (learning + moving), "processors": cores / (each + 2 * moving + learning)}
     limited_by = min(limits, key=lambda limit: limits[limit])
     return Option(name, count, limits[limited_by], limited_by)
 
@@ -146,7 +149,8 @@ def _notes(timings: Timings, update: float, chosen: Option, misfits: Mapping[str
         )
     if chosen.limited_by == "processors":
         notes.append(f"all {timings.cores} processors would be taken: more actors need more of them")
-    if chosen.formation in ("actor_learner", "central_inference"):
+    if WORK[chosen.formation] in ("ahead", "served"):
         notes.append("actors run ahead: experience is some updates old, and runs with the same seed differ")
-    notes.append("apex, async_gradients, sharded_ps and allreduce learn differently per step, and are not estimated")
+    others = ", ".join(name for name in FORMATIONS if name not in WORK)
+    notes.append(f"{others} learn differently per step, and are not estimated")
     return tuple(notes)

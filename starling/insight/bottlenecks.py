@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from starling.executors.waits import Wait
 from starling.insight.findings import Finding, percent
-from starling.insight.measures import EdgeMeasure, Kind, Measures
+from starling.insight.measures import EdgeMeasure, Kind, Measures, RoleMeasure
 
 __all__ = ["bottleneck", "limited", "other_end"]
 
@@ -125,35 +126,39 @@ def _turns(path: list[str], kinds: Mapping[str, Kind], measures: Measures) -> Fi
 
 
 def _held_back(kinds: Mapping[str, Kind], measures: Measures, slow: str) -> list[Finding]:
-    """What the limiter of buffers does."""
-    found = []
-    for said in limited(measures):
-        reason = said.partition(": ")[2]
-        if "insert waits" in reason:
+    """What the limiter of buffers does; one shard speaks for all, since the others say much the same."""
+    samples = measures.edge("samples")
+    for _, wait in limited(measures)[:1]:
+        if "experience" not in wait.edges:
             share = kinds["actor"].waits.get("experience", 0.0) if "actor" in kinds else 0.0
             remedy = "lower --samples-per-insert or speed up the learner" if slow != "actor" else ""
-            text = f"limiter holds actors back ({percent(share)} of their time): {reason}"
-        elif "samples/insert" in reason:
+            text = f"limiter holds actors back ({percent(share)} of their time): {wait.reason}"
+        elif samples is not None and samples.sent:
             share = kinds["learner"].waits.get("samples", 0.0) if "learner" in kinds else 0.0
             remedy = "raise --samples-per-insert or add actors"
-            text = f"limiter holds the learner back ({percent(share)} of its time): {reason}"
+            text = f"limiter holds the learner back ({percent(share)} of its time): {wait.reason}"
         else:
-            text, remedy = f"limiter: the buffers are filling: {reason}", "learning begins when they hold enough"
+            text, remedy = f"limiter: the buffers are filling: {wait.reason}", "learning begins when they hold enough"
         if remedy:
-            found.append(Finding("note", "limiter", text, remedy))
-    return found[:1]  # other shards of the table say much the same
+            return [Finding("note", "limiter", text, remedy)]
+    return []
 
 
 def other_end(edge: EdgeMeasure, kind: str) -> str:
     return edge.target if edge.source == kind else edge.source
 
 
-def limited(measures: Measures) -> list[str]:
-    """Why buffers do not take or give."""
+def limited(measures: Measures) -> list[tuple[RoleMeasure, Wait]]:
+    """The buffers that do not take or give at the moment, and what they wait for meanwhile.
+
+    A buffer listens to all who send to it; an edge that it leaves out is held back by its limiter.
+    """
     found = []
     for role in measures.roles:
-        if role.kind == "buffer" and role.state == "waiting" and "(" in role.waits_for:
-            found.append(f"{role.role}: {role.waits_for.partition('(')[2].removesuffix(')')}")
+        if role.kind == "buffer" and role.waiting is not None:
+            coming = [edge.edge for edge in measures.edges if edge.target == role.kind]
+            if any(edge not in role.waiting.edges for edge in coming):
+                found.append((role, role.waiting))
     return found
 
 

@@ -6,6 +6,7 @@ import statistics
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from starling.executors.waits import Wait
 from starling.insight.bottlenecks import bottleneck, limited, other_end
 from starling.insight.evidence import Evidence
 from starling.insight.findings import (
@@ -44,7 +45,9 @@ class Diagnosis:
     findings: list[Finding] = field(default_factory=list)
 
     def to_mapping(self) -> dict[str, Any]:
-        return asdict(self)
+        """As plain values."""
+        roles = [{**asdict(role), "waiting": role.waiting and role.waiting.to_mapping()} for role in self.roles]
+        return {**asdict(self), "roles": roles}
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
@@ -64,7 +67,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         roles=measures.roles,
         edges=measures.edges,
         waits=_who_waits(measures),
-        limiter=limited(measures),
+        limiter=[f"{role.role}: {wait.reason}" for role, wait in limited(measures)],
         lag=lag,
         restarts={role.role: role.restarts for role in measures.roles if role.restarts},
         slowest=max(begun, key=lambda role: role.busy).role if begun else None,
@@ -85,7 +88,8 @@ def how_it_stands(evidence: Evidence) -> str:
     """Whether the run goes on, or how it ended."""
     summary, reached = evidence.summary, _steps(evidence)
     if evidence.alive:
-        total, speed = evidence.settings.get("steps"), _speed(evidence.metrics)
+        settings, speed = evidence.settings, _speed(evidence.metrics)
+        total = settings.get("updates") or settings.get("steps")
         seconds = (evidence.status or {}).get("seconds") or (evidence.metrics[-1]["seconds"] if evidence.metrics else 0)
         parts = [f"running for {seconds:.0f} s", f"{reached:,} of {total:,} steps" if total else f"{reached:,} steps"]
         parts += [] if speed is None else [f"{speed:,.0f} steps/s"]
@@ -137,22 +141,22 @@ def _lag(metrics: list[dict[str, Any]]) -> dict[str, float]:
 
 def _who_waits(measures: Measures) -> list[str]:
     """Who waits for whom and why; roles that wait for the same are told together."""
-    groups: dict[tuple[str, str, str], list[RoleMeasure]] = {}
+    groups: dict[tuple[str, Wait], list[RoleMeasure]] = {}
     for role in measures.roles:
-        if role.state == "waiting":
-            groups.setdefault((role.kind, role.waits_for, _whom(role, measures)), []).append(role)
+        if role.waiting is not None:
+            groups.setdefault((role.kind, role.waiting), []).append(role)
     told = []
-    for (kind, waits_for, whom), roles in groups.items():
+    for (kind, wait), roles in groups.items():
         who = roles[0].role if len(roles) == 1 else f"{len(roles)} {kind}s ({', '.join(r.role for r in roles[:4])}"
         who += "" if len(roles) == 1 else ", …)" if len(roles) > 4 else ")"
-        does = waits_for if len(roles) == 1 else waits_for.replace("waits", "wait", 1)
+        whom = _whom(kind, wait, measures)
         longest = max(role.for_seconds for role in roles)
         since = f", for {longest:.1f} s" if longest >= 0.1 else ""
-        told.append(f"{who} {does}{f' → {whom}' if whom else ''}{since}")
+        told.append(f"{who} {wait.told_of(len(roles))}{f' → {whom}' if whom else ''}{since}")
     return told
 
 
-def _whom(role: RoleMeasure, measures: Measures) -> str:
+def _whom(kind: str, wait: Wait, measures: Measures) -> str:
     """The kind of role that somebody waits for."""
-    edges = [measures.edge(name) for name in role.waits_for.split("'")[1::2]]
-    return " or ".join(dict.fromkeys(other_end(edge, role.kind) for edge in edges if edge is not None))
+    edges = [measures.edge(name) for name in wait.edges]
+    return " or ".join(dict.fromkeys(other_end(edge, kind) for edge in edges if edge is not None))

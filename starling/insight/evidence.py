@@ -7,11 +7,12 @@ import json
 import os
 import socket
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from starling.core.errors import RunDirError
+from starling.formations import Counts
 from starling.records.files import read_bytes
 from starling.records.metrics import read
 from starling.records.run_dir import RunDir
@@ -43,6 +44,11 @@ class Evidence:
     logs: dict[str, list[str]] = field(default_factory=dict)  # role -> last lines of its error output
     processes: dict[str, str] = field(default_factory=dict)  # role -> "stopped" or "gone", where it is no more at work
     processors: int = 1
+
+    @property
+    def counts(self) -> Counts:
+        """The counts of its formation, as they were asked for."""
+        return Counts(**{each.name: self.settings.get(each.name) for each in fields(Counts)})
 
 
 def gather(run: str | Path, before: dict[str, Any] | None = None) -> Evidence:

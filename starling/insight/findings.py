@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from starling.formations import form, get_formation
 from starling.insight.evidence import Evidence
 from starling.insight.measures import Measures
 
@@ -36,7 +37,7 @@ def percent(share: float) -> str:
 
 def without_status(evidence: Evidence) -> list[Finding]:
     formation, executor = evidence.settings.get("formation", "single"), evidence.settings.get("executor", "auto")
-    if formation == "single":
+    if form(formation, evidence.counts).fused:
         text = "one role acts and learns in turn: nobody waits"
         remedy = f"`starling advise --algo {evidence.algo} --env {evidence.env}` tells whether more roles would help"
     else:
@@ -136,7 +137,7 @@ def uneven(measures: Measures) -> list[Finding]:
 
 def old(evidence: Evidence, measures: Measures, lag: Mapping[str, float]) -> list[Finding]:
     edge, most = measures.edge("experience"), evidence.settings.get("max_lag")
-    if not lag or edge is None or measures.formation == "apex":  # a table's experience is meant to be old
+    if not lag or edge is None or get_formation(measures.formation).old:
         return []
     share = lag["dropped_chunks"] / max(1, edge.sent)
     if share > LOST_SHARE:

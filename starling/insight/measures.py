@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from starling.executors.waits import Wait
+
 __all__ = ["EdgeMeasure", "Kind", "Measures", "RoleMeasure", "measure"]
 
 
@@ -22,7 +24,7 @@ class RoleMeasure:
     busy: float  # share of its time at work
     waits: dict[str, float]  # share of its time spent waiting, by edge
     state: str  # working, waiting or done
-    waits_for: str  # in words, where it waits
+    waiting: Wait | None  # for what, where it waits
     for_seconds: float  # that it has been working or waiting
     silent: float | None  # seconds without a sign of life; None: it has not begun
     restarts: int
@@ -127,7 +129,7 @@ def _role(
         busy=busy / total,
         waits={edge: x / total for edge, x in waited.items() if x / total >= 0.005},
         state=role["state"],
-        waits_for=role["waits_for"],
+        waiting=Wait.from_mapping(role["waiting"]) if role.get("waiting") else None,
         for_seconds=float(role["for_seconds"]),
         silent=role["silent_seconds"],
         restarts=int(role["restarts"]),

@@ -5,30 +5,28 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from starling.algorithms.base import Algorithm
-from starling.algorithms.plans import Replay, Rollouts
 from starling.backends import available, get_backend
 from starling.components.graph.assembly import Assembly
-from starling.components.graph.build import Graph, build, create_parameters
+from starling.components.graph.build import Graph, build
 from starling.core.machine import processors
-from starling.core.params import Params
-from starling.core.trees import Tree, items, map_leaves
+from starling.core.segments import Segment
+from starling.core.trees import Tree, items
 from starling.envs import make
-from starling.executors.shared_edges import Ring
+from starling.experience.plan import Accumulator
 from starling.experiments.backends import limit_threads
 from starling.experiments.config import Run
-from starling.experiments.training import assemble_for
-from starling.roles.chunks import StepCollector, blank_chunk
-from starling.roles.collectors import RolloutCollector, without_waiting
+from starling.experiments.program import assemble_for
+from starling.roles.acting import LocalActing
+from starling.roles.collector import Collector, Exploring, blank_about
 from starling.roles.learner import Learner
-from starling.roles.policy import ACTING, Policy
-from starling.roles.replay import learn_round, table_for
+from starling.roles.policy import Policy
 
 __all__ = ["Timed", "Timings", "time_parts"]
 
@@ -105,7 +103,7 @@ def time_parts(run: Run, seconds: float, heard: Callable[[Timed], None] = lambda
     return Timings(
         envs=bench.envs,
         length=bench.length,
-        replays=isinstance(bench.plan, Replay),
+        replays=bench.plan.replays,
         cores=processors(),
         env=by_rows("env"),
         inference=inference,
@@ -142,11 +140,10 @@ class _Bench:
         self.run, self.assembly = run, assembly
         self.algorithm: Algorithm = assembly.root  # type: ignore[assignment]
         self.plan, self.envs = self.algorithm.plan, int(run.algorithm.envs)
-        self.length = self.plan.length if isinstance(self.plan, Rollouts) else CHUNK
-        if isinstance(self.plan, Rollouts):
-            self.steps_per_update = float(self.plan.length * self.envs)
-        else:
-            self.steps_per_update = float(self.plan.every)
+        self.steps_per_update = float(self.plan.boundary(0) or self.plan.batch_rows)
+        blank = self._accumulator(self.envs).blank()
+        self.length = CHUNK if self.plan.replays else max(1, self.plan.batch_rows // self.envs)
+        self.blank: Tree = {"data": blank, "about": blank_about()}
         self._rng = np.random.default_rng(run.options.seed)
 
     def _make(self, rows: int) -> Any:
@@ -157,10 +154,10 @@ class _Bench:
         return build(self.assembly, get_backend(backend), self.run.options.seed)
 
     def _policy(self, backend: str) -> Policy:
-        params = create_parameters(self.assembly, self.run.options.seed)
-        policy = Policy(self._graph(backend))
-        policy.load(Params({scope: params[scope] for scope in self.assembly.scopes_read_by(*ACTING)}), 0)
-        return policy
+        return Policy(self._graph(backend))
+
+    def _accumulator(self, rows: int) -> Accumulator:
+        return self.plan.accumulator(self.algorithm.step_spaces, rows, CHUNK)
 
     def env_step(self, rows: int, seconds: float) -> Timed:
         space = self.algorithm.action_space.ranked(batch=True)
@@ -179,22 +176,23 @@ class _Bench:
         policy = self._policy(backend)
         with self._make(rows) as envs:
             obs = envs.reset()
-        noise, explore = self.algorithm.act_noise(self._rng, (rows,)), self.algorithm.exploration(0)
-        mean, calls, first = repeat(lambda: policy.act(obs, noise, explore), seconds)
+        noise, explore = self.algorithm.act_noise(self._rng, (rows,)), np.ones(rows, np.float32)
+        memory = policy.no_memory(rows)
+        mean, calls, first = repeat(lambda: policy.act(obs, memory, noise, explore), seconds)
         return Timed("inference", backend, rows, mean, calls, first, rows)
 
     def acting(self, backend: str, rows: int, seconds: float) -> Timed:
         """One step of an actor: the environments, the policy, and putting it all together."""
         policy = self._policy(backend)
         with self._make(rows) as envs:
-            gather = self._gatherer(policy, envs)
-            mean, calls, first = repeat(lambda: without_waiting(gather()), seconds)
+            collector = self._collector(policy, envs)
+            mean, calls, first = repeat(lambda: _here(collector.collect()), seconds)
         return Timed("acting", backend, rows, mean / self.length, calls, first, rows)
 
-    def _gatherer(self, policy: Policy, envs: Any) -> Callable[[], Any]:
-        if isinstance(self.plan, Rollouts):
-            return RolloutCollector(policy, envs, self.run.options.seed).gather
-        return StepCollector(policy, envs, self.run.options.seed, self.length).gather
+    def _collector(self, policy: Policy, envs: Any) -> Collector:
+        acting, seed = LocalActing(policy, envs.count), self.run.options.seed
+        exploring = Exploring(self.algorithm, np.arange(envs.count), envs.count, self.run.options.steps)
+        return Collector(acting, envs, self._accumulator(envs.count), self.algorithm, exploring, seed)
 
     def update(self, backend: str, seconds: float) -> Timed:
         """A round of updates on real experience, and the weights that are sent to actors after it."""
@@ -209,41 +207,45 @@ class _Bench:
         return Timed("update", backend, self.envs, mean, calls, first, self.steps_per_update)
 
     def _round(self, learner: Learner) -> Callable[[], None]:
-        policy = self._policy("numpy")
-        plan = self.plan
-        if isinstance(plan, Rollouts):
-            with self._make(self.envs) as envs:
-                batch = RolloutCollector(policy, envs, self.run.options.seed).collect()
-            return lambda: learner.update(batch, batch["reward"].size)
-        table = table_for(self.algorithm, self.run.options.seed)
-        rows = self._transitions(policy)
-        del rows["priority"]
-        while len(table) < max(plan.min_size, plan.batch_size):  # the same ones again: their number is what takes time
-            table.insert(rows)
-        return lambda: learn_round(learner, table, plan)
-
-    def _transitions(self, policy: Policy) -> dict[str, Any]:
-        """Some transitions of this environment."""
+        feed = self.plan.feed(self.algorithm.step_spaces, 1, self.run.options.seed)
         with self._make(self.envs) as envs:
-            gather = self._gatherer(policy, envs)
-            while True:
-                rows = dict(without_waiting(gather()))
-                if len(rows["priority"]):
-                    return rows
+            collector = self._collector(self._policy("numpy"), envs)
+            seen = 0
+            while seen < self.plan.batch_rows:  # the first update needs so many; their number is what takes time
+                feed.add([_here(collector.collect())["data"]])
+                seen = collector.steps
+        due = next(iter(self.plan.cadence(10**9).due(10**8)))
+
+        def call() -> None:
+            for batch in feed.batches(due):
+                learner.update(batch.data, due.progress, batch.updates)
+                feed.lent(batch, learner.ticket())
+                if self.plan.prioritizes:
+                    feed.learned(batch, learner.priorities())
+
+        return call
 
     def transport(self, seconds: float) -> Timed:
         """A chunk of all environments, through shared memory."""
-        blank: Tree = blank_chunk(self.algorithm, self.envs, self.length)
-        item = map_leaves(np.array, blank)
-        ring = Ring("experience", blank, 1, 1)
+        flat = [(path, np.asarray(leaf)) for path, leaf in items(self.blank)]
+        segment = Segment([(path, leaf.shape, leaf.dtype.str) for path, leaf in flat])
 
         def call() -> None:
-            ring.put(item)
-            ring.take(True)
+            for path, leaf in flat:
+                np.copyto(segment.arrays[path], leaf)
 
         try:
             mean, calls, first = repeat(call, seconds)
         finally:
-            ring.segment.close()
-        size = sum(np.asarray(leaf).nbytes for _, leaf in items(blank)) / 1e3
+            segment.close()
+        size = sum(leaf.nbytes for _, leaf in flat) / 1e3
         return Timed("transport", "", self.envs, mean, calls, first, self.envs * self.length, size)
+
+
+def _here(code: Generator[Any, Any, Any]) -> Any:
+    """The result of code that asks nothing of others."""
+    try:
+        effect = next(code)
+    except StopIteration as stop:
+        return stop.value
+    raise TypeError(f"{effect!r:.80} cannot be carried out here: nobody else runs")

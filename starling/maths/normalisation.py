@@ -16,12 +16,13 @@ from starling.backends import ops
 __all__ = [
     "empty_moments",
     "merge_moments",
+    "moments_from_sums",
     "moments_of",
     "moments_std",
     "normalise",
     "rescale_value",
-    "scale_rewards",
     "standardise",
+    "sums_of_moments",
     "unscale_value",
     "update_moments",
 ]
@@ -35,14 +36,21 @@ def empty_moments(shape: tuple[int, ...] = ()) -> Moments:
     return {"count": np.zeros((), np.float32), "mean": zeros, "m2": zeros.copy()}
 
 
-def moments_of(x: Any, ranks: int = 1) -> Moments:
-    """The statistics of one batch over its first ``ranks`` axes, computed around its own mean."""
+def moments_of(x: Any, ranks: int = 1, weight: Any = None) -> Moments:
+    """The statistics of one batch over its first ``ranks`` axes, computed around its own mean.
+
+    ``weight`` has these axes: 1 for the rows that count, 0 for the others.
+    """
     xp = ops(x)
     axes = tuple(range(ranks))
-    mean = xp.mean(x, axis=axes)  # [...]
-    m2 = xp.sum(xp.square(x - mean), axis=axes)  # [...]
-    rows = math.prod(x.shape[:ranks])
-    return {"count": xp.full((), float(rows), dtype=x.dtype), "mean": mean, "m2": m2}
+    if weight is None:
+        mean = xp.mean(x, axis=axes)  # [...]
+        m2 = xp.sum(xp.square(x - mean), axis=axes)  # [...]
+        return {"count": xp.full((), float(math.prod(x.shape[:ranks])), dtype=x.dtype), "mean": mean, "m2": m2}
+    count = xp.sum(weight)
+    weight = xp.reshape(weight, (*weight.shape, *(1 for _ in x.shape[ranks:])))
+    mean = xp.sum(weight * x, axis=axes) / xp.maximum(count, 1.0)  # [...]
+    return {"count": count, "mean": mean, "m2": xp.sum(weight * xp.square(x - mean), axis=axes)}
 
 
 def merge_moments(a: Moments, b: Moments, limit: float = 1e7) -> Moments:
@@ -87,19 +95,6 @@ def standardise(x: Any, epsilon: float = 1e-8) -> Any:
     return centred / (xp.sqrt(xp.mean(xp.square(centred))) + epsilon)
 
 
-def scale_rewards(state: dict[str, Any], r_t: Any, discount_t: Any, clip: float = 10.0) -> tuple[Any, dict[str, Any]]:
-    """r_t / std of the running discounted return R_t = discount_t · R_{t-1} + r_t: (scaled rewards [B], new state).
-
-    ``state`` is {"returns": [B], "moments": statistics of a scalar}. Rewards are divided, not centred, so that
-    their signs and the best policy stay. ``discount_t`` is the one before ``r_t``: zero on an episode's first step.
-    """
-    xp = ops(r_t)
-    returns = state["returns"] * discount_t + r_t  # [B]
-    moments = update_moments(state["moments"], returns)
-    scaled = xp.clip(r_t / moments_std(moments), -clip, clip)  # [B]
-    return scaled, {"returns": returns, "moments": moments}
-
-
 def rescale_value(x: Any, epsilon: float = 1e-3) -> Any:
     """h(x) = sign(x) · (√(|x| + 1) − 1) + ε · x.
 
@@ -119,3 +114,25 @@ def unscale_value(x: Any, epsilon: float = 1e-3) -> Any:
     linear = 1.0 + 2.0 * epsilon
     y = 2.0 * x / (linear + xp.sqrt(linear * linear + 4.0 * epsilon * xp.abs(x)))
     return y * (xp.abs(y) + 2.0)
+
+
+def sums_of_moments(tree: Any) -> Any:
+    """Trees of moments as sums that add up, in double precision: {count, Σx, Σx²}."""
+    if isinstance(tree, dict) and set(tree) == {"count", "mean", "m2"}:
+        count, mean, m2 = (np.asarray(tree[name], np.float64) for name in ("count", "mean", "m2"))
+        return {"count": count, "mean": count * mean, "m2": m2 + count * mean * mean}
+    return {name: sums_of_moments(child) for name, child in tree.items()}
+
+
+def moments_from_sums(tree: Any) -> Any:
+    """The way back from ``sums_of_moments``, in single precision."""
+    if isinstance(tree, dict) and set(tree) == {"count", "mean", "m2"}:
+        count = np.maximum(tree["count"], 1.0)
+        mean = tree["mean"] / count
+        m2 = np.maximum(tree["m2"] - tree["count"] * mean * mean, 0.0)
+        return {
+            "count": np.float32(tree["count"]),
+            "mean": np.asarray(mean, np.float32),
+            "m2": np.asarray(m2, np.float32),
+        }
+    return {name: moments_from_sums(child) for name, child in tree.items()}

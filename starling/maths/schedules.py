@@ -86,4 +86,4 @@ def _like(count: Any, value: Any) -> Any:
 def _progress(x: Any, begin: float, steps: float) -> Any:
     """0 at ``begin``, 1 from ``begin + steps`` on."""
     xp = ops(x)
-    return xp.minimum(xp.maximum((x - begin) / max(steps, 1.0), 0.0), 1.0)
+    return xp.minimum(xp.maximum((x - begin) / max(steps, 1e-9), 0.0), 1.0)

@@ -16,6 +16,8 @@ import os
 import re
 import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +27,26 @@ from starling.records.files import WRITING, explain, read_bytes, sync_directory,
 from starling.records.tensors import header_of, read_tensors, write_tensors
 from starling.records.tree_json import decode, encode
 
-__all__ = ["clean", "load", "save", "verify"]
+__all__ = ["clean", "load", "restoring", "save", "verify"]
 
 FORMAT, VERSION = "starling-checkpoint", 1
 ARRAYS, TREE, MANIFEST = "arrays.safetensors", "tree.json", "manifest.json"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
 _REPLACED = ".replaced-"  # how the hidden name of a checkpoint that gives way to a new one begins
 _TREE_LIMIT, _MANIFEST_LIMIT = 2**30, 2**26  # bytes
+
+
+@contextmanager
+def restoring(what: object) -> Iterator[None]:
+    """A checkpoint may be whole and yet hold something else than the state of ``what``: say so."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        reason = f"{type(error).__name__}: {error!s:.200}"
+        raise CheckpointError(
+            f"the checkpoint of {what} is not a state that it can go on from ({reason}); it was changed, or written by "
+            "another version."
+        ) from error
 
 
 def save(directory: Path, name: str, tree: Tree, meta: dict[str, Any] | None = None) -> Path:

@@ -1,93 +1,140 @@
-"""Roles that act: the actor, the inference server that acts for actors without a network, and the evaluator."""
+"""One interface to act through, whether the network is here or at an inference server.
+
+    steps = yield from acting.join()                                 # once: how far the run is
+    while True:
+        yield from acting.refresh()                                  # weights for the next chunk
+        acted = yield from acting.act(obs, first, noise, explore)    # [B, …]
+
+``first`` [B] is true where an episode begins: what was remembered of the one before is forgotten.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Generator
+from typing import Any
 
 import numpy as np
 
-from starling.core.effects import Latest, Message, Put, Report, RoleCode, Sleep, Take, TakeMany
+from starling.core.effects import Call, Effect, Latest
 from starling.core.params import Params, with_scopes
-from starling.core.trees import Tree, map_leaves
-from starling.roles.chunks import Chunks
-from starling.roles.gradients import merged
-from starling.roles.policy import VALUES, Policy, RemotePolicy
+from starling.core.trees import Tree
+from starling.experience.plan import Acted, Perturbable
+from starling.roles.policy import Policy, memory_where
 
-__all__ = ["actor", "evaluator", "inference", "remote_actor"]
+__all__ = ["ACT", "JOIN", "VALUES", "Acting", "LocalActing", "RemoteActing"]
 
-
-def actor(chunks: Chunks, policy: Policy, lockstep: bool) -> RoleCode:
-    """Acts with the newest weights and sends chunks; in lockstep, with those that its last chunk led to."""
-    while True:
-        newest = yield Latest("weights", after=chunks.sent + 1 if lockstep else 1)
-        if newest.version != policy.version or newest.number == 1:
-            policy.load(with_scopes(newest.value["params"], Params), newest.version)
-        yield Put("experience", (yield from chunks.next()))
+ACT, VALUES, JOIN = 0, 1, 2  # what a request asks for
+Steps = Generator[Effect, Any, Any]
+Acts = Generator[Effect, Any, Acted]
 
 
-def remote_actor(chunks: Chunks, policy: RemotePolicy, lockstep: bool, unanswered: int = 0) -> RoleCode:
-    """Acts through the inference server; first come the answers that it did not wait for before."""
-    for _ in range(unanswered):
-        yield Take(("replies",))
-    while True:
-        policy.after = chunks.sent + 1 if lockstep else 1
-        yield Put("experience", (yield from chunks.next()))
+class Acting(Perturbable):
+    """See the top of this file."""
+
+    @abstractmethod
+    def join(self) -> Generator[Effect, Any, int]:
+        """Wait for the first weights; the steps that the run has taken before them."""
+
+    @abstractmethod
+    def refresh(self) -> Steps:
+        """Before a chunk: act with the newest weights; in lockstep, with those that the last chunk led to."""
+
+    @abstractmethod
+    def act(self, obs: Tree, first: np.ndarray, noise: np.ndarray, explore: np.ndarray) -> Acts:
+        """Choose actions [B, …], and remember."""
+
+    @abstractmethod
+    def values(self, obs: Tree) -> Generator[Effect, Any, np.ndarray]:
+        """The values of the observations [B] that followed the last actions."""
 
 
-def inference(policy: Policy, blank: Tree, actors: int, batch: int, wait: float) -> RoleCode:
-    """Answers the requests of all actors, several at once.
-
-    An actor in lockstep that has sent its chunk asks for weights that are yet to come: its request is held while the
-    others finish theirs. ``blank`` is a reply that says nothing.
-    """
-    held: list[Message] = []
-    seen = 0
-    while True:
-        if len(held) < actors:
-            held += yield TakeMany("requests", most=batch or actors, seconds=wait)
-            newest = yield Latest("weights")
-        else:
-            newest = yield Latest("weights", after=min(int(message.item["after"]) for message in held))
-        if newest.number != seen:
-            policy.load(with_scopes(newest.value["params"], Params), newest.version)
-            seen = newest.number
-        ready = [message for message in held if message.item["after"] <= seen]
-        held = [message for message in held if message.item["after"] > seen]
-        for message, reply in zip(ready, answer(policy, ready, blank)):
-            yield Put("replies", reply, to=message.sender)
+def awaited(chunk: int, lockstep: int) -> int:
+    """The number of the published weights that the ``chunk``-th chunk, counted from 1, is made with at the earliest."""
+    return 1 + (chunk - 1) // lockstep if lockstep else 1
 
 
-def answer(policy: Policy, messages: list[Message], blank: Tree) -> list[Tree]:
-    """A reply to each request; those that ask for the same go through the network together.
+class LocalActing(Acting):
+    """Acts with a policy of its own; in lockstep, with the weights that its last chunk led to."""
 
-    They are stacked and not joined, [requests, rows, …]: so a row's result does not depend, not even by rounding, on
-    who else asks.
-    """
-    replies: dict[int, Tree] = {}
-    groups: dict[tuple[int, float], list[int]] = {}
-    for i, message in enumerate(messages):
-        groups.setdefault((int(message.item["kind"]), float(message.item["explore"])), []).append(i)
-    for (kind, explore), members in groups.items():
-        asked = map_leaves(lambda *x: np.stack(x), *(messages[i].item for i in members))
-        if kind == VALUES:
-            result: Tree = {"values": policy.values(asked["obs"])}
-        else:
-            result = {"chosen": policy.act(asked["obs"], asked["noise"], explore)}
-        for row, i in enumerate(members):
-            part = map_leaves(lambda x, row=row: x[row], result)
-            replies[i] = {**blank, **part, "version": np.int64(policy.version)}
-    return [replies[i] for i in range(len(messages))]
+    def __init__(self, policy: Policy, rows: int, lockstep: int = 0) -> None:
+        """In ``lockstep`` so many chunks are made with the same weights, then it waits for others; 0: it runs ahead."""
+        self.policy, self._lockstep = policy, lockstep
+        self._remembers = bool(policy.algorithm.memory.spaces)
+        self._memory: Tree = policy.no_memory(rows)
+        self._known, self._chunks = 0, 0  # the number of the weights it has, and chunks begun
+
+    def join(self) -> Generator[Effect, Any, int]:
+        newest = yield from self._load(1)
+        return int(newest["steps"])
+
+    def refresh(self) -> Steps:
+        self._chunks += 1
+        yield from self._load(awaited(self._chunks, self._lockstep))
+
+    def _load(self, after: int) -> Generator[Effect, Any, Any]:
+        newest = yield Latest("weights", after=after, known=self._known)
+        if newest.value is not None and newest.number != self._known:
+            self._known = newest.number
+            self.policy.load(with_scopes(newest.value["params"], Params), newest.version)
+        return newest.value
+
+    def perturb(self, change: Callable[[np.ndarray], np.ndarray] | None) -> None:
+        self.policy.perturb(change)
+
+    def act(self, obs: Tree, first: np.ndarray, noise: np.ndarray, explore: np.ndarray) -> Acts:
+        return self.act_now(obs, first, noise, explore)
+        yield
+
+    def act_now(self, obs: Tree, first: np.ndarray, noise: np.ndarray, explore: np.ndarray) -> Acted:
+        before = self._memory
+        if self._remembers and first.any():
+            before = memory_where(before, first)
+        choice = self.policy.act(obs, before, noise, explore)
+        if self._remembers:
+            self._memory = with_scopes(choice.memory, Params)
+        return Acted(choice.action, choice.extras, before, self.policy.version)
+
+    def values(self, obs: Tree) -> Generator[Effect, Any, np.ndarray]:
+        return self.policy.values(obs, self._memory)
+        yield
+
+    def state(self) -> Tree:
+        """What is remembered."""
+        return with_scopes(self._memory, dict)
+
+    def restore(self, state: Tree) -> None:
+        self._memory = with_scopes(state, Params)
 
 
-def evaluator(policy: Policy, play: Callable[[Policy], dict[str, float]], pause: float, servers: int) -> RoleCode:
-    """Plays greedily with the newest weights, again and again, and reports."""
-    last = -1
-    while True:
-        parts = []
-        for sender in range(servers):
-            parts.append((yield Latest("weights", sender=sender)))
-        if parts[0].version != last:
-            last = parts[0].version
-            policy.load(merged([part.value["params"] for part in parts]), last)
-            yield Report(-1, play(policy))
-        yield Sleep(pause)
+class RemoteActing(Acting):
+    """Asks an inference server, which has the network and remembers for each of its actors."""
+
+    def __init__(self, blank: Tree, lockstep: int = 0) -> None:
+        """``blank`` is a request that asks for nothing."""
+        self._blank, self._lockstep = blank, lockstep
+        self._chunks = 0
+
+    def join(self) -> Generator[Effect, Any, int]:
+        return int((yield from self._ask(JOIN))["steps"])
+
+    def refresh(self) -> Steps:
+        self._chunks += 1
+        return
+        yield
+
+    def perturb(self, change: Callable[[np.ndarray], np.ndarray] | None) -> None:
+        raise TypeError("the weights lie at the inference server: nobody moves them for one actor")
+
+    def act(self, obs: Tree, first: np.ndarray, noise: np.ndarray, explore: np.ndarray) -> Acts:
+        reply = yield from self._ask(ACT, obs=obs, first=first, noise=noise, explore=explore)
+        return Acted(reply["action"], reply["extras"], reply["memory"], int(reply["version"]))
+
+    def values(self, obs: Tree) -> Generator[Effect, Any, np.ndarray]:
+        reply = yield from self._ask(VALUES, obs=obs)
+        return reply["values"]
+
+    def _ask(self, kind: int, **about: Any) -> Generator[Effect, Any, Tree]:
+        after = awaited(max(1, self._chunks), self._lockstep)
+        request = {**self._blank, "kind": np.int64(kind), "after": np.int64(after), **about}
+        return (yield Call("requests", request)).item

@@ -2,63 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from starling.algorithms.base import Algorithm
+from starling.algorithms.base import Algorithm, Learned
+from starling.algorithms.gradient import GradientAlgorithm
 from starling.components.graph.build import Graph, cutter
+from starling.components.optimisers import clip_by_global_norm
 from starling.core.errors import CheckpointError, RunError
 from starling.core.params import Params, with_scopes
 from starling.core.random import generator_state, restore_generator, stream
 from starling.core.trees import Tree, items, map_leaves, map_with_path
-from starling.roles.policy import ACTING
+from starling.roles.policy import acting_part
 
-__all__ = ["Learner", "fitted"]
+__all__ = ["GradientLearner", "Learner", "fitted"]
 
 
 class Learner:
     """Learns from batches; ``version`` counts its updates and names its weights."""
 
-    def __init__(self, graph: Graph, seed: int, summaries: Sequence[str] = (), overlap: bool = False) -> None:
-        """With ``overlap`` updates hand out the acting weights too, for ``acting_weights_later``."""
+    def __init__(
+        self, graph: Graph, seed: int, summaries: Sequence[str] = (), index: int = 0, promises: bool = False
+    ) -> None:
+        """With ``promises`` updates hand out the acting weights too, for ``promised_weights``."""
         self.graph = graph
         self.algorithm: Algorithm = graph.root  # type: ignore[assignment]
         self.version = 0
         self._state = self.algorithm.init(graph.parameters())
-        then = self._with_acting if overlap else None
-        self._update = graph.function("update", donate=(0,), summaries=summaries, then=then)
-        self._update_often = graph.function("update_often", donate=(0,), summaries=summaries, then=then)
-        self._summarised, self._overlap = bool(summaries), overlap
-        self._acting = graph.assembly.scopes_read_by(*ACTING)
-        self._cut = cutter(self._read_by_acting(graph.initial))
+        self._summaries, self._promises = list(summaries), promises
+        self._compiled: dict[str, Callable[..., Any]] = {}
+        self._cut = cutter(acting_part(graph.assembly, graph.initial))
         self._handed_out: Any = None  # the acting weights of now, joined, where an update made them
-        self._rng = stream(seed, "learner", "draws")
-        self._metrics: Tree = {}
+        self._rng = stream(seed, "learner", *((index,) if index else ()), "draws")
+        self._learned = Learned({})
         self.recorded: dict[str, Any] = {}
 
-    def update(self, batch: Tree, rows: int) -> None:
-        """Learn from one batch of ``rows`` steps."""
-        self._learn(self._update, batch, self.algorithm.draws(self._rng, rows), 1)
+    def update(self, batch: Tree, progress: float, updates: int = 1) -> None:
+        """Learn from one batch or, with ``updates``, from so many, stacked along the first axis, in one call."""
+        if updates == 1:
+            draws = self.algorithm.draws(self._rng, batch)
+            self._learn("update_at", batch, draws, progress)
+        else:
+            each = [map_leaves(lambda x, i=i: x[i], batch) for i in range(updates)]
+            drawn = [self.algorithm.draws(self._rng, one) for one in each]
+            self._learn("update_often", batch, map_leaves(lambda *x: np.stack(x), *drawn), progress)
+        self.version += updates
 
-    def update_often(self, batches: Tree, rows: int, times: int) -> None:
-        """Learn from ``times`` batches of ``rows`` steps, stacked along the first axis, in one call."""
-        draws = [self.algorithm.draws(self._rng, rows) for _ in range(times)]
-        self._learn(self._update_often, batches, map_leaves(lambda *each: np.stack(each), *draws), times)
-
-    def _learn(self, update: Callable[..., Any], batch: Tree, draws: Tree, times: int) -> None:
-        result = update(self._state, batch, draws)
-        if self._summarised:
+    def _learn(self, api: str, batch: Tree, draws: Tree, progress: float) -> None:
+        if api not in self._compiled:
+            then = self._with_acting if self._promises else None
+            self._compiled[api] = self.graph.function(api, donate=(0,), summaries=self._summaries, then=then)
+        result = self._compiled[api](self._state, batch, draws, np.float32(progress))
+        if self._summaries:
             result, self.recorded = result
         self._handed_out = None
-        if self._overlap:
+        if self._promises:
             result, self._handed_out = result
-        self._state, self._metrics = result
-        self.version += times
+        self._state, self._learned = result
 
-    def _with_acting(self, result: tuple[Tree, Tree]) -> tuple[Any, Any]:
-        return result, self.graph.joined(self._read_by_acting(result[0]["params"]))
+    def _with_acting(self, result: tuple[Tree, Learned]) -> tuple[Any, Any]:
+        return result, self.graph.joined(acting_part(self.graph.assembly, result[0]["params"]))
+
+    def ticket(self) -> Callable[[], None]:
+        """A call that returns when the last update is done, and the memory of its batch may be written to again."""
+        backend, metrics = self.graph.backend, self._learned.metrics
+        return lambda: backend.wait(metrics)
+
+    # -- weights
 
     def weights(self) -> Params:
         """The parameters as NumPy arrays of their own."""
@@ -66,30 +78,31 @@ class Learner:
 
     def acting_weights(self) -> Params:
         """Those of the parameters that acting reads."""
-        return self.graph.fetch(self._read_by_acting(self._state["params"]))
+        return self.graph.fetch(acting_part(self.graph.assembly, self._state["params"]))
 
-    def acting_weights_later(self) -> Callable[[], Params]:
+    def promised_weights(self) -> Callable[[], Params]:
         """A call that waits for the acting weights of now; updates may begin before it is made."""
         vector = self._handed_out
         if vector is None:
-            vector = self.graph.joined(self._read_by_acting(self._state["params"]))
+            vector = self.graph.joined(acting_part(self.graph.assembly, self._state["params"]))
         return lambda: self._cut(self.graph.backend.array(vector))
 
-    def _read_by_acting(self, params: Tree) -> Params:
-        return Params((scope, params[scope]) for scope in self._acting)
+    def _copied(self, tree: Tree) -> Any:
+        return map_leaves(np.array, with_scopes(self.graph.backend.to_numpy(tree), Params))
 
     def load_weights(self, params: Tree) -> None:
         """Go on from these parameters; the optimiser starts anew."""
         self._state, self._handed_out = self.algorithm.init(self.graph.place(params)), None
 
+    # -- what was learned
+
     def priorities(self) -> np.ndarray:
-        """What the last update found of each row of its batch, for an algorithm that prioritizes."""
-        return np.asarray(self.graph.backend.to_numpy(self._metrics["priorities"]))
+        """What the last update found of each row of its batch, for a plan that prioritizes."""
+        return np.asarray(self.graph.backend.to_numpy(self._learned.priorities))
 
     def metrics(self) -> dict[str, float]:
         """The last update's metrics by name; not finite ones end the run."""
-        numbers = {name: value for name, value in self._metrics.items() if name != "priorities"}
-        values = {path: float(leaf) for path, leaf in items(self.graph.backend.to_numpy(numbers))}
+        values = {path: float(leaf) for path, leaf in items(self.graph.backend.to_numpy(self._learned.metrics))}
         for name, value in values.items():
             if not np.isfinite(value):
                 raise RunError(
@@ -98,9 +111,11 @@ class Learner:
                 )
         return values
 
+    # -- saving
+
     def state(self) -> Tree:
         """Everything needed to go on."""
-        learned = map_leaves(lambda leaf: np.array(leaf), self._host_state())
+        learned = map_leaves(np.array, self._host_state())
         return {"version": self.version, "learned": learned, "rng": generator_state(self._rng)}
 
     def restore(self, state: Tree) -> None:
@@ -114,6 +129,58 @@ class Learner:
 
     def _host_state(self) -> Tree:
         return with_scopes(self.graph.backend.to_numpy(self._state), dict)
+
+
+class GradientLearner(Learner):
+    """A learner whose gradients can be looked at before they are applied."""
+
+    algorithm: GradientAlgorithm
+
+    def gradient_steps(self, batch: Tree, progress: float) -> Iterator[tuple[Tree, float, bool]]:
+        """The gradients of each step of an update, as NumPy arrays, their weight, and whether it is the last.
+
+        What they are gradients of may change from one to the next. Averaged by weight, the gradients of parts of a
+        batch are those of the whole.
+        """
+        self._state = {**self._state, "progress": self.graph.place(np.float32(progress))}
+        prepared = self._api("prepare")(self._state, batch)
+        steps = self.algorithm.steps_of(self.algorithm.draws(self._rng, batch))
+        for i, draws in enumerate(steps):
+            result = self._api("gradients", self._summaries)(self._state, prepared, draws)
+            if self._summaries:
+                result, self.recorded = result
+            gradients, self._learned, weight = result
+            yield self._copied(gradients), float(weight), i == len(steps) - 1
+
+    def statistics(self, batch: Tree) -> Tree:
+        """What of a batch no gradient moves, as NumPy arrays."""
+        return self._copied(self._api("observe")(batch))
+
+    def absorb(self, statistics: Tree) -> None:
+        """Add the statistics of a batch to those of all before it."""
+        if statistics:
+            self._state = self._api("absorb", donate=(0,))(self._state, self.graph.place(statistics))
+
+    def apply(self, gradients: Tree) -> None:
+        """Take one step along these gradients."""
+        self._state = self._api("apply_gradients", donate=(0,))(self._state, self.graph.place(gradients))
+
+    def clipped(self, gradients: Tree) -> Tree:
+        """The gradients as the optimisers would clip them, each its own."""
+        found = Params(gradients)
+        for optimiser in self.algorithm.optimisers.values():
+            if optimiser.clip:
+                found.update(clip_by_global_norm(self.algorithm.moved_by(optimiser, gradients), optimiser.clip))
+        return found
+
+    def see(self, view: Tree) -> None:
+        """Compute gradients from this state on."""
+        self._state = self.graph.place(view)
+
+    def _api(self, name: str, summaries: Sequence[str] = (), donate: Sequence[int] = ()) -> Callable[..., Any]:
+        if name not in self._compiled:
+            self._compiled[name] = self.graph.function(name, donate, summaries)
+        return self._compiled[name]
 
 
 def fitted(template: Tree, tree: Tree) -> Tree:

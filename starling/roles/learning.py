@@ -1,170 +1,213 @@
-"""Roles that learn: from the chunks of actors, or from the samples of buffers."""
+"""The role that learns from the chunks of actors: alone, in a group that averages gradients, or with no actors."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import Any
 
 import numpy as np
 
-from starling.algorithms.plans import Replay
-from starling.core.effects import AllReduce, Effect, Publish, Put, RoleCode, Take
-from starling.core.trees import Tree
-from starling.roles.chunks import joined
-from starling.roles.gradients import GradientLearner
-from starling.roles.learner import Learner
-from starling.roles.replay import batch_of, insert_rows, learn_round
-from starling.roles.run_counters import Accounts, Metrics
+from starling.core.effects import AllReduce, Effect, Publish, RoleCode, Take
+from starling.core.params import Params, with_scopes
+from starling.core.trees import Tree, leaves, map_leaves
+from starling.experience.cadence import Cadence, Round
+from starling.experience.plan import Batch, Feed
+from starling.formations import RoleId, Start
+from starling.maths.normalisation import moments_from_sums, sums_of_moments
+from starling.roles.context import Context
+from starling.roles.learner import GradientLearner, Learner
+from starling.roles.run_counters import Reporter, RunCounters
 
-if TYPE_CHECKING:
-    from starling.data import Table
+__all__ = [
+    "Learning",
+    "blank_agreement",
+    "blank_gradients",
+    "blank_statistics",
+    "blank_weights",
+    "chunks_of_actors",
+    "learn",
+    "learn_round",
+    "learner",
+    "learner_of",
+    "learning_of",
+    "make_learner",
+    "no_chunks",
+]
 
-__all__ = ["Feed", "ReplayFeed", "RolloutFeed", "apex_learner", "learner"]
-
-
-class Feed:
-    """Turns the chunks that arrive into updates."""
-
-    chunks = 1  # that make a round
-
-    def add(self, chunks: list[Tree]) -> None: ...
-
-    def ready(self) -> bool:
-        return True
-
-    def learn(self, steps: int) -> Generator[Effect, Any, None]:
-        """The updates that are due after so many steps of the run."""
-        raise NotImplementedError
-
-    def state(self) -> Tree:
-        return {}
-
-    def restore(self, state: Tree) -> None: ...
+BATCHES = 16  # updates in a row of a learner without actors, between looks at what else there is to do
 
 
-class RolloutFeed(Feed):
-    """A batch is one rollout of each actor."""
+class Learning:
+    """What a learner consists of, and what is kept of it."""
 
-    def __init__(self, learner: Learner, actors: int, learners: int) -> None:
-        self.learner, self.chunks, self.learners = learner, actors, learners
-        self._batch: Tree = None
+    def __init__(
+        self, who: Learner, feed: Feed, cadence: Cadence, counters: RunCounters, report: Reporter, overlap: bool = False
+    ) -> None:
+        self.who, self.feed, self.cadence, self.counters, self.report = who, feed, cadence, counters, report
+        self._overlap = overlap
+        self._published: Tree = None  # with overlap, the weights that were published last, from before the last update
 
-    def add(self, chunks: list[Tree]) -> None:
-        self._batch = joined(chunks)
+    def publication(self) -> Publish:
+        """The acting weights of now."""
+        if self._published is not None:
+            value, version = self._published
+            return Publish("weights", value, version)
+        weights = {"params": self.who.acting_weights(), "steps": np.int64(self.counters.steps)}
+        return Publish("weights", weights, self.who.version)
 
-    def learn(self, steps: int) -> Generator[Effect, Any, None]:
-        yield from learn(self.learner, self._batch, self._batch["reward"].size, self.learners)
+    def promise(self) -> None:
+        """With overlap: the weights of now are what is published next, whatever is learned until then."""
+        if self._overlap:
+            later, steps = self.who.promised_weights(), np.int64(self.counters.steps)
+            self._published = (lambda: {"params": later(), "steps": steps}), self.who.version
 
-
-class ReplayFeed(Feed):
-    """Chunks go into a table of the learner's own, from which it learns as often as the data plan says."""
-
-    def __init__(self, learner: Learner, table: Table, plan: Replay, chunks: int, learners: int) -> None:
-        self.learner, self.table, self.plan, self.learners = learner, table, plan, learners
-        self.chunks, self._due = chunks, plan.every
-
-    def add(self, chunks: list[Tree]) -> None:
-        for chunk in chunks:
-            insert_rows(self.table, chunk)
-
-    def ready(self) -> bool:
-        return len(self.table) >= self.plan.min_size // self.learners
-
-    def learn(self, steps: int) -> Generator[Effect, Any, None]:
-        while steps >= self._due:
-            self._due += self.plan.every
-            if self.learners == 1:
-                learn_round(self.learner, self.table, self.plan)
-                continue
-            for _ in range(self.plan.updates):
-                sample = self.table.sample(self.plan.batch_size)
-                yield from learn(self.learner, batch_of(sample), self.plan.batch_size, self.learners)
-                if self.plan.alpha:
-                    self.table.update_priorities(sample.keys, self.learner.priorities())
-
-    def skip(self, steps: int) -> None:
-        """Let pass the rounds that fell due before there was enough to learn from."""
-        self._due = max(self._due, (steps // self.plan.every + 1) * self.plan.every)
+    def round(self, round: Round) -> Generator[Effect, Any, None]:
+        """Learn from the batches of a round."""
+        yield from learn_round(self.who, self.feed, round, self.counters)
 
     def state(self) -> Tree:
-        return {"table": self.table.state(), "due": self._due}
+        """Everything needed to go on."""
+        state = {"learner": self.who.state(), "feed": self.feed.state(), "cadence": self.cadence.state()}
+        if self._published is not None:
+            value, version = self._published
+            value = value() if callable(value) else value
+            state["published"] = {"value": with_scopes(value, dict), "version": version}
+        return {**state, "counters": self.counters.state()}
 
     def restore(self, state: Tree) -> None:
-        self.table.restore(state["table"])
-        self._due = int(state["due"])
+        self.who.restore(state["learner"])
+        self.feed.restore(state["feed"])
+        self.cadence.restore(state["cadence"])
+        self.counters.restore(state["counters"])
+        if "published" in state:
+            self._published = (with_scopes(state["published"]["value"], Params), int(state["published"]["version"]))
 
 
-def learn(learner: Learner, batch: Tree, rows: int, learners: int) -> Generator[Effect, Any, None]:
-    """One update; several learners average the gradients of each of its steps."""
+def learner(learning: Learning, chunks: Callable[[], Generator[Effect, Any, list[Tree]]], fresh: bool) -> RoleCode:
+    """Learns from chunks as they come, publishes what it learned, reports and saves."""
+    counters, feed = learning.counters, learning.feed
+    yield learning.publication()
+    if fresh:
+        yield counters.checkpoint(learning.state)
+    while not counters.done:
+        feed.add((yield from chunks()))
+        yield from counters.agree(feed.ready)
+        learning.promise()
+        for round in learning.cadence.due(counters.steps, counters.ready):
+            yield from learning.round(round)
+        yield learning.publication()
+        yield from counters.report(learning.report, learning.state)
+    yield from counters.report(learning.report, learning.state, last=True)
+    return learning.who.weights()
+
+
+def chunks_of_actors(
+    learning: Learning, senders: list[int], lockstep: bool, borrow: bool
+) -> Generator[Effect, Any, Any]:
+    """Those of a batch, in the order of actors: of each in turn in lockstep, else of whichever come first."""
+    counters, who = learning.counters, learning.who
+    borrow = borrow and counters.max_lag is None  # what is dropped as too old would count as borrowed
+    if borrow:
+        who.ticket()()  # what was borrowed before is given back by taking more
+    taken: list[Tree] = []
+    while len(taken) < learning.feed.chunks:
+        sender = senders[len(taken) % len(senders)] if lockstep else None
+        chunk = (yield Take(("experience",), sender, borrow=borrow)).item
+        if counters.accept(chunk["about"], who.version):
+            taken.append(chunk)
+    taken.sort(key=lambda chunk: (int(chunk["about"]["actor"]), int(chunk["about"]["sequence"])))
+    if not who.algorithm.plan.replays:  # else what is drawn tells how old it is
+        counters.note_lag([who.version - int(chunk["about"]["version"]) for chunk in taken])
+    return [chunk["data"] for chunk in taken]
+
+
+def no_chunks(learning: Learning) -> Generator[Effect, Any, list[Tree]]:
+    """There are no actors: updates are the steps of the run."""
+    learning.counters.count(min(BATCHES, learning.counters.length.total - learning.counters.steps))
+    return []
+    yield
+
+
+def learn_round(who: Learner, feed: Feed, round: Round, counters: RunCounters) -> Generator[Effect, Any, None]:
+    """The updates of a round; several learners average the gradients of each of their steps."""
+    prioritizes = who.algorithm.plan.prioritizes
+    for batch in feed.batches(round):
+        if batch.versions is not None:
+            counters.note_lag(who.version - batch.versions)
+        yield from learn(who, batch, round.progress, counters.learners)
+        feed.lent(batch, who.ticket())
+        if prioritizes:
+            feed.learned(batch, who.priorities())
+
+
+def learn(who: Learner, batch: Batch, progress: float, learners: int) -> Generator[Effect, Any, None]:
+    """Learn from a batch, or from the part of it that is this learner's."""
     if learners == 1:
-        learner.update(batch, rows)
+        who.update(batch.data, progress, batch.updates)
         return
-    assert isinstance(learner, GradientLearner)
-    for gradients, _ in learner.gradient_steps(batch, rows):
-        learner.apply((yield AllReduce("gradients", gradients)))
-    learner.version += 1
+    assert isinstance(who, GradientLearner)
+    for i in range(batch.updates):
+        data = batch.data if batch.updates == 1 else map_leaves(lambda x, i=i: x[i], batch.data)
+        for gradients, weight, _ in who.gradient_steps(data, progress):
+            who.apply((yield AllReduce("gradients", gradients, weight)))
+        statistics = who.statistics(data)
+        if statistics:
+            sums = yield AllReduce("statistics", sums_of_moments(statistics))
+            who.absorb(moments_from_sums(map_leaves(lambda x: x * learners, sums)))
+        who.version += 1
 
 
-def learner(
-    learner: Learner, feed: Feed, accounts: Accounts, metrics: Metrics, senders: list[int], lockstep: bool
-) -> RoleCode:
-    """Learns from actors' chunks: of each in turn in lockstep, else of whichever come first."""
-
-    def state() -> Tree:
-        return {"learner": learner.state(), "feed": feed.state(), "accounts": accounts.state()}
-
-    def publish() -> Publish:
-        return Publish("weights", {"params": learner.acting_weights()}, learner.version)
-
-    yield publish()
-    while not accounts.done:
-        chunks: list[Tree] = []
-        while len(chunks) < feed.chunks:
-            sender = senders[len(chunks)] if lockstep else None
-            chunk = (yield Take(("experience",), sender, borrow=True)).item
-            if accounts.accept(chunk["about"], learner.version):
-                chunks.append(chunk)
-        feed.add(chunks)
-        yield from accounts.agree(feed.ready())
-        if accounts.ready:
-            yield from feed.learn(accounts.steps)
-        elif isinstance(feed, ReplayFeed):
-            feed.skip(accounts.steps)
-        yield publish()
-        yield from accounts.tell(metrics, state)
-    yield from accounts.tell(metrics, state, last=True)
-    return learner.weights()
+def learner_of(context: Context, role: RoleId, promises: bool = False) -> Learner:
+    """The learner of a role; one of several looks at gradients before it applies them."""
+    together = context.formation.joined(role.kind)
+    kind = GradientLearner if together else Learner
+    return kind(context.learning_graph(), context.seed, context.summaries, role.index, promises)
 
 
-def apex_learner(
-    learner: Learner,
-    accounts: Accounts,
-    metrics: Metrics,
-    buffers: int,
-    rows: int,
-    ahead: int,
-    publish_every: int,
-    unanswered: tuple[int, ...] = (),
-) -> RoleCode:
-    """Learns from the samples of several buffers, of which ``ahead`` are asked for before they are needed."""
+def learning_of(context: Context, role: RoleId, max_lag: int | None, overlap: bool = False) -> Learning:
+    who, learners = learner_of(context, role, overlap), context.formation.count(role.kind)
+    chunks = context.batch_chunks if context.plan.acts else 0
+    return Learning(
+        who,
+        context.plan.feed(context.algorithm.step_spaces, chunks, context.seed, role.index),
+        context.plan.cadence(context.length.total),
+        RunCounters(context.length, max_lag, learners),
+        context.reporter(who),
+        overlap,
+    )
 
-    def state() -> Tree:
-        return {"learner": learner.state(), "feed": {}, "accounts": accounts.state()}
 
-    request = {"rows": np.int64(rows)}
-    yield Publish("weights", {"params": learner.acting_weights()}, learner.version)
-    for buffer in range(buffers):
-        for _ in range(ahead - (unanswered[buffer] if unanswered else 0)):
-            yield Put("requests", request, to=buffer)
-    while not accounts.done:
-        _, sender, sample = yield Take(("samples",), borrow=True)
-        yield Put("requests", request, to=sender)
-        accounts.accept(sample["about"], learner.version)
-        learner.update(sample["batch"], rows)
-        yield Put("priorities", {"keys": sample["keys"], "priorities": learner.priorities()}, to=sender)
-        if learner.version % publish_every == 0:
-            yield Publish("weights", {"params": learner.acting_weights()}, learner.version)
-        yield from accounts.agree(True)
-        yield from accounts.tell(metrics, state)
-    yield from accounts.tell(metrics, state, last=True)
-    return learner.weights()
+def make_learner(context: Context, role: RoleId, start: Start) -> RoleCode:
+    """Learns from the chunks of its actors."""
+    lockstep = context.formation.lockstep
+    max_lag = 0 if context.formation.fresh else None if lockstep else context.counts.max_lag
+    learning = learning_of(context, role, max_lag)
+    state = context.restored(role, start)
+    if state is not None:
+        learning.restore(state)
+    senders = context.formation.sources(context.formation.edge("experience"), role.index)
+    return learner(learning, lambda: chunks_of_actors(learning, senders, lockstep, borrow=True), fresh=state is None)
+
+
+def blank_weights(context: Context) -> Tree:
+    """The weights that actors get."""
+    from starling.roles.policy import acting_part
+
+    return {"params": acting_part(context.assembly, context.initial), "steps": np.int64(0)}
+
+
+def blank_agreement(context: Context) -> Tree:
+    return {name: np.float64(0) for name in ("steps", "ready", "stop")}
+
+
+def blank_gradients(context: Context) -> Tree:
+    """The gradients of all parameters that learn."""
+    return context.algorithm.moving(context.initial)
+
+
+def blank_statistics(context: Context) -> Tree:
+    """The statistics of a batch that no gradient moves, as sums."""
+    algorithm: Any = context.algorithm
+    batch = context.plan.batch_space(algorithm.step_spaces)
+    sums = sums_of_moments(map_leaves(np.asarray, algorithm.observe(batch.zeros_with({"time": 1, "batch": 1}))))
+    return sums if leaves(sums) else {"nothing": np.float64(0)}

@@ -1,4 +1,4 @@
-"""A run's accounts: steps, episodes, how old experience was, and when to report and to save."""
+"""A run's counters: steps, episodes, how old experience was, and when to report and to save."""
 
 from __future__ import annotations
 
@@ -11,38 +11,47 @@ import numpy as np
 
 from starling.core.effects import AllReduce, Checkpoint, Effect, Pulse, Report
 from starling.core.trees import Tree
+from starling.roles.collector import EPISODES
 
-__all__ = ["Accounts", "Metrics", "Pace"]
+__all__ = ["Reporter", "RunCounters", "RunLength", "Tally"]
 
-Metrics = Callable[[], tuple[dict[str, float], dict[str, Any]]]  # values, and arrays for histograms
+Reporter = Callable[[], tuple[dict[str, float], dict[str, Any]]]  # values, and arrays for histograms
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How long a run is and how often it tells, in environment steps."""
+class RunLength:
+    """How long a run is and how often it reports and saves, in steps: of environments or, without any, updates."""
 
     total: int
     report_every: int
     checkpoint_every: int
 
 
-class Accounts:
+class RunCounters:
     """Kept by each role that learns; ``learners`` of them share the run and agree on its length."""
 
-    def __init__(self, pace: Pace, max_lag: int | None = None, learners: int = 1) -> None:
-        self.pace, self.max_lag, self.learners = pace, max_lag, learners
+    def __init__(self, length: RunLength, max_lag: int | None = None, learners: int = 1) -> None:
+        self.length, self.max_lag, self.learners = length, max_lag, learners
         self.own = self.steps = 0  # steps heard of here, and in the whole run
         self.episodes = self.dropped = 0
         self.missing = self.doubled = 0  # chunks, by the numbers that actors give them; both stay 0
         self._next: dict[int, int] = {}  # the number of each actor's next chunk
         self.ready = self.stop = False
-        self.recent: deque[float] = deque(maxlen=100)
-        self._lags: list[int] = []
-        self._report_at, self._save_at = pace.report_every, pace.checkpoint_every
+        self.returns: deque[float] = deque(maxlen=100)
+        self.lengths: deque[float] = deque(maxlen=100)
+        self._lags: list[np.ndarray] = []
+        self._report_at, self._save_at = length.report_every, length.checkpoint_every
+        self._reported = self._saved = -1  # at which step
 
     @property
     def done(self) -> bool:
-        return self.stop or self.steps >= self.pace.total
+        return self.stop or self.steps >= self.length.total
+
+    def count(self, steps: int) -> None:
+        """Note steps that were taken."""
+        self.own += steps
+        if self.learners == 1:
+            self.steps = self.own
 
     def accept(self, about: Tree, version: int) -> bool:
         """Note a chunk; False where it is too old to learn from."""
@@ -52,18 +61,20 @@ class Accounts:
             self.missing += max(0, number - expected)
             self.doubled += number < expected
             self._next[actor] = max(expected, number + 1)
-        lag = version - int(about["version"])
-        steps, episodes = int(about["steps"]), int(about["episodes"])
-        self.own += steps
-        if self.learners == 1:
-            self.steps = self.own
+        self.count(int(about["steps"]))
+        episodes = int(about["episodes"])
         self.episodes += episodes
-        self.recent.extend(float(ret) for ret in about["returns"][:episodes])
+        self.returns.extend(about["returns"][:episodes].tolist())
+        self.lengths.extend(about["lengths"][:episodes].tolist())
+        lag = version - int(about["version"])
         if self.max_lag is not None and lag > self.max_lag:
             self.dropped += 1
             return False
-        self._lags.append(lag)
         return True
+
+    def note_lag(self, lag: Any) -> None:
+        """How many updates old was what is learned from, [*]."""
+        self._lags.append(np.asarray(lag, np.float32).reshape(-1))
 
     def agree(self, ready: bool) -> Generator[Effect, Any, None]:
         """Before a round of learning: the run's steps, whether all can learn, and whether anyone wants to stop."""
@@ -75,37 +86,71 @@ class Accounts:
             self.steps = round(float(all_of["steps"]) * self.learners)
             self.ready, self.stop = float(all_of["ready"]) == 1.0, float(all_of["stop"]) > 0
 
-    def tell(self, metrics: Metrics, state: Callable[[], Tree], last: bool = False) -> Generator[Effect, Any, None]:
+    def report(self, values: Reporter, state: Callable[[], Tree], last: bool = False) -> Generator[Effect, Any, None]:
         """After a round: report and save, where it is time."""
-        if last or self.steps >= self._report_at:
-            self._report_at = self.steps + self.pace.report_every
-            lags, self._lags = np.asarray(self._lags, np.float32), []
-            values, histograms = metrics()
+        if (last and self._reported != self.steps) or self.steps >= self._report_at:
+            self._report_at, self._reported = self.steps + self.length.report_every, self.steps
+            lags = np.concatenate(self._lags) if self._lags else np.zeros(0, np.float32)
+            self._lags = []
+            numbers, histograms = values()
             histograms = {**histograms, "lag": lags} if lags.size else histograms
-            yield Report(self.steps, {**values, **self._values(lags)}, histograms)
-        if last or self.steps >= self._save_at:
-            self._save_at = (self.steps // self.pace.checkpoint_every + 1) * self.pace.checkpoint_every
-            yield Checkpoint(self.steps, state)
+            yield Report(self.steps, {**numbers, **self._values(lags)}, histograms)
+        if (last and self._saved != self.steps) or self.steps >= self._save_at:
+            yield self.checkpoint(state)
+
+    def checkpoint(self, state: Callable[[], Tree]) -> Checkpoint:
+        """Save now."""
+        every = self.length.checkpoint_every
+        self._save_at, self._saved = (self.steps // every + 1) * every, self.steps
+        return Checkpoint(self.steps, state)
 
     def _values(self, lags: np.ndarray) -> dict[str, float]:
         values: dict[str, float] = {"episodes": self.episodes, "dropped_chunks": self.dropped}
         values |= {"missing_chunks": self.missing, "doubled_chunks": self.doubled}
-        if self.recent:
-            values["episode_return"] = float(np.mean(self.recent))
+        if self.returns:
+            values |= {"episode_return": float(np.mean(self.returns)), "episode_length": float(np.mean(self.lengths))}
         if lags.size:
             values |= {"lag_mean": float(lags.mean()), "lag_max": float(lags.max())}
         return values
 
     def state(self) -> Tree:
         numbers = {name: int(getattr(self, name)) for name in _NUMBERS}
-        return {**numbers, "recent": list(self.recent)}
+        return {**numbers, "returns": list(self.returns), "lengths": list(self.lengths)}
 
     def restore(self, state: Tree) -> None:
         for name in _NUMBERS:
             setattr(self, name, int(state[name]))
-        self.recent.extend(float(x) for x in state["recent"])
-        self._report_at = self.steps + self.pace.report_every
-        self._save_at = (self.steps // self.pace.checkpoint_every + 1) * self.pace.checkpoint_every
+        self.returns.extend(float(x) for x in state["returns"])
+        self.lengths.extend(float(x) for x in state["lengths"])
+        self._reported = self._saved = self.steps
+        self._report_at = self.steps + self.length.report_every
+        self._save_at = (self.steps // self.length.checkpoint_every + 1) * self.length.checkpoint_every
 
 
 _NUMBERS = ("own", "steps", "episodes", "dropped")
+
+
+class Tally:
+    """What chunks told since it was last passed on, where what is learned from comes another way than they."""
+
+    def __init__(self) -> None:
+        self.steps, self.version = 0, 0
+        self.returns: list[float] = []
+        self.lengths: list[float] = []
+
+    def add(self, about: Tree) -> None:
+        self.steps += int(about["steps"])
+        self.version = int(about["version"])
+        episodes = int(about["episodes"])
+        self.returns += about["returns"][:episodes].tolist()
+        self.lengths += about["lengths"][:episodes].tolist()
+
+    def take(self) -> dict[str, Any]:
+        """The tally in the form of a chunk's ``about``; what does not fit waits for the next one."""
+        returns, lengths = np.zeros(EPISODES, np.float32), np.zeros(EPISODES, np.float32)
+        count = min(EPISODES, len(self.returns))
+        returns[:count], lengths[:count] = self.returns[:count], self.lengths[:count]
+        del self.returns[:count], self.lengths[:count]
+        numbers = {"steps": np.int64(self.steps), "episodes": np.int64(count), "version": np.int64(self.version)}
+        self.steps = 0
+        return {**numbers, "returns": returns, "lengths": lengths}

@@ -11,17 +11,21 @@ import numpy as np
 
 from starling.algorithms import ALGORITHMS
 from starling.algorithms.base import Algorithm, inputs_of
-from starling.algorithms.plans import Replay
 from starling.backends import get_backend
 from starling.components.graph.assembly import Assembly, assemble
 from starling.components.graph.build import Graph, build
+from starling.core.params import Params, with_scopes
 from starling.core.spaces import Bool, Dict, Float, Int, Space
 
 SMALL: dict[str, dict[str, Any]] = {
     "a2c": {"envs": 2, "rollout": 4},
+    "bc": {"batch_size": 8},
     "dqn": {"batch_size": 8, "learning_starts": 8, "capacity": 64},
+    "es": {"population": 8},
     "impala": {"envs": 2, "rollout": 4},
     "ppo": {"envs": 2, "rollout": 4, "minibatch": 4, "epochs": 2},
+    "r2d2": {"envs": 2, "batch_size": 8, "capacity": 64, "length": 4, "burn_in": 2, "overlap": 2, "memory_size": 4},
+    "reinforce": {"envs": 2, "episodes": 2, "episode_length": 4},
     "sac": {"batch_size": 8, "learning_starts": 8, "capacity": 64},
 }
 
@@ -41,9 +45,13 @@ ACTIONS: dict[str, Space] = {
 
 FITS = {  # the first is what the costly tests take
     "a2c": ("discrete", "continuous", "several", "switches"),
+    "bc": ("discrete", "continuous", "several", "switches"),
     "dqn": ("discrete",),
+    "es": ("discrete", "continuous", "several", "switches"),
     "impala": ("discrete", "continuous", "several", "switches"),
     "ppo": ("discrete", "continuous", "several", "switches"),
+    "r2d2": ("discrete",),
+    "reinforce": ("discrete", "continuous", "several", "switches"),
     "sac": ("continuous",),
 }
 
@@ -66,7 +74,12 @@ def _cases() -> list[Case]:
     others = [Case(algo, obs, FITS[algo][0]) for algo in ALGORITHMS for obs in ("dict", "image")]
     masked = [Case(algo, "masked", "discrete") for algo in ALGORITHMS if "discrete" in FITS[algo]]
     switched = [Case("dqn", "vector", "discrete", (("double", False), ("dueling", True), ("n_step", 3)))]
+    switched.append(Case("dqn", "vector", "discrete", (("alpha", 0.6),)))
     switched.append(Case("ppo", "vector", "discrete", (("vtrace", True),)))
+    normalised = (("normalise_observations", True), ("normalise_rewards", True))
+    switched += [Case(algo, "dict", FITS[algo][0], normalised) for algo in ("ppo", "dqn", "sac")]
+    switched += [Case(algo, "vector", "discrete", (("memory", "lstm"),)) for algo in ("a2c", "ppo", "impala")]
+    switched.append(Case("ppo", "masked", "discrete", (("memory", "gru"), *normalised)))
     return plain + others + masked + switched
 
 
@@ -78,8 +91,8 @@ def assembled(case: Case) -> Assembly:
     """The case's algorithm, assembled."""
     cls = ALGORITHMS[case.algo]
     config = cls.Config(hidden=(8,), **{**SMALL[case.algo], **dict(case.settings)})
-    algorithm = cls.compose(config, OBSERVATIONS[case.obs], ACTIONS[case.action], config.envs, 1_000)
-    return assemble(algorithm, inputs_of(algorithm))
+    algorithm = cls.compose(config, OBSERVATIONS[case.obs], ACTIONS[case.action])
+    return assemble(algorithm, inputs_of(algorithm), algorithm.traced)
 
 
 @cache
@@ -96,29 +109,37 @@ def root(case: Case) -> Algorithm:
     return assembled(case).root  # type: ignore[return-value]
 
 
+def sizes(case: Case) -> dict[str, int]:
+    """How long and how wide a batch of the case is."""
+    plan = root(case).plan
+    if not any(leaf.time for _, leaf in plan.batch_space(root(case).step_spaces).items()):
+        return {"time": 1, "batch": getattr(plan, "batch_size", plan.batch_rows)}
+    columns = getattr(plan, "episodes", plan.envs)
+    return {"time": plan.batch_rows // columns, "batch": columns}
+
+
 def batch_for(case: Case, seed: int = 0) -> tuple[dict[str, Any], Any]:
-    """A batch that fits the case's data plan, with ends of episodes in it, and the draws to learn from it."""
+    """A batch that fits the case's plan, with ends of episodes in it, and the draws to learn from it."""
     algorithm, rng = root(case), np.random.default_rng(seed)
-    plan = algorithm.plan
-    if isinstance(plan, Replay):
-        lead: tuple[int, ...] = (plan.batch_size,)
-    else:
-        lead = (plan.length, algorithm.envs)
-    batch = {
-        "obs": observations(case, rng, lead),
-        "action": algorithm.action_space.ranked(batch=True, time=len(lead) == 2).sample(rng, lead),
-        "reward": rng.standard_normal(lead).astype(np.float32),
-        "discount": np.where(rng.random(lead) < 0.2, 0.0, plan.gamma).astype(np.float32),
-        "next_obs": observations(case, rng, lead[-1:]),
-    }
-    if isinstance(plan, Replay):
-        batch["weight"] = rng.random(lead).astype(np.float32)
-    else:
-        batch["mask"] = (rng.random(lead) < 0.9).astype(np.float32)
-        batch["log_prob"] = -rng.random(lead).astype(np.float32)
-    if "masked" in case.obs:
-        batch["obs"]["action_mask"][...] = True  # whatever was done was possible
-    return batch, algorithm.draws(rng, int(np.prod(lead)))
+    batch = {}
+    for name, space in algorithm.plan.batch_space(algorithm.step_spaces).spaces.items():
+        leaf = next(leaf for _, leaf in space.items())
+        lead = tuple(sizes(case)[rank] for rank in ("time", "batch") if getattr(leaf, rank))
+        batch[name] = space.sample(rng, lead)
+        if name in ("terminated", "truncated"):
+            batch[name] = rng.random((*lead, *leaf.shape)) < 0.1
+        if name == "mask":
+            batch[name] = (rng.random((*lead, *leaf.shape)) < 0.9).astype(leaf.dtype)
+        if name in ("weight", "discount"):
+            batch[name] = np.where(rng.random(lead) < 0.2, 0.0, rng.random(lead)).astype(np.float32)
+        if name == "log_prob":
+            batch[name] = -rng.random(lead).astype(np.float32)
+    if "bootstrap" in batch:
+        batch["bootstrap"] *= batch["truncated"]
+    for name in ("obs", "next_obs"):
+        if case.obs == "masked" and name in batch:
+            batch[name]["action_mask"][...] = True  # whatever was done was possible
+    return batch, algorithm.draws(rng, batch)
 
 
 def observations(case: Case, rng: np.random.Generator, lead: tuple[int, ...]) -> Any:
@@ -127,3 +148,8 @@ def observations(case: Case, rng: np.random.Generator, lead: tuple[int, ...]) ->
     if case.obs == "masked":
         obs["action_mask"][..., 1] |= ~obs["action_mask"].any(axis=-1)
     return obs
+
+
+def no_memory(case: Case, rows: int) -> Any:
+    """What acting carries before an episode's first step."""
+    return with_scopes(root(case).memory.ranked(batch=True).zeros((rows,)), Params)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from starling.core.trees import items, map_leaves
-from tests.algorithms.cases import Case, batch_for, built, compiled, observations, root
+from tests.algorithms.cases import Case, batch_for, built, compiled, no_memory, observations, root
 
 CASES = [
     Case("a2c", "vector", "discrete"),
@@ -19,7 +19,12 @@ CASES = [
     Case("ppo", "vector", "discrete"),
     Case("ppo", "vector", "discrete", (("vtrace", True),)),
     Case("ppo", "vector", "continuous", (("clip_value", 0.2), ("entropy_weight", 0.01))),
+    Case("ppo", "vector", "discrete", (("normalise_observations", True), ("normalise_rewards", True))),
     Case("sac", "vector", "continuous"),
+]
+REMEMBERING = [
+    Case("ppo", "vector", "discrete", (("memory", "lstm"),)),
+    Case("impala", "vector", "discrete", (("memory", "gru"),)),
 ]
 
 
@@ -29,8 +34,15 @@ def first_gradients(case, backend):
     batch, draws = batch_for(case)
     state = algorithm.init(graph.parameters())
     prepared = compiled(case, backend, "prepare")(state, batch)
-    gradients, metrics = compiled(case, backend, "gradients")(state, prepared, algorithm.steps_of(draws)[0])
-    return dict(items(graph.backend.to_numpy(gradients))), dict(items(graph.backend.to_numpy(metrics)))
+    gradients, learned, _ = compiled(case, backend, "gradients")(state, prepared, algorithm.steps_of(draws)[0])
+    return dict(items(graph.backend.to_numpy(gradients))), dict(items(graph.backend.to_numpy(learned)))
+
+
+def acting(case, backend, params, obs, noise, explore):
+    """What is chosen for 32 observations."""
+    rate = np.full(32, explore, np.float32)
+    chosen = compiled(case, backend, "act")(params, obs, no_memory(case, 32), noise, rate)
+    return built(case, backend).backend.to_numpy(chosen)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -61,12 +73,14 @@ def test_weights_trained_on_jax_act_the_same_on_pytorch_and_numpy(case):
     for backend in ("jax", "torch", "numpy"):
         graph = built(case, backend)
         placed = graph.place(weights)
-        chosen[backend] = graph.backend.to_numpy(compiled(case, backend, "act")(placed, obs, noise, np.float32(0.5)))
-        best[backend] = graph.backend.to_numpy(compiled(case, backend, "greedy")(placed, obs))
+        chosen[backend] = acting(case, backend, placed, obs, noise, 0.5)
+        best[backend] = graph.backend.to_numpy(
+            compiled(case, backend, "greedy")(placed, obs, no_memory(case, 32)).action
+        )
     for backend in ("torch", "numpy"):
         np.testing.assert_allclose(best[backend], best["jax"], atol=1e-5)
-        for name, value in chosen[backend].items():
-            np.testing.assert_allclose(value, chosen["jax"][name], atol=1e-5, err_msg=f"{backend}: {name}")
+        for (path, value), (_, expected) in zip(items(chosen[backend]), items(chosen["jax"]), strict=True):
+            np.testing.assert_allclose(value, expected, atol=1e-5, err_msg=f"{backend}: {path}")
 
 
 @pytest.mark.parametrize("case", [Case("ppo", "image", "discrete"), Case("dqn", "dict", "discrete")], ids=str)
@@ -76,14 +90,13 @@ def test_images_and_dicts_are_seen_the_same_everywhere(case):
     chosen = {}
     for backend in ("jax", "torch", "numpy"):
         graph = built(case, backend)
-        act = compiled(case, backend, "act")
-        chosen[backend] = graph.backend.to_numpy(act(graph.parameters(), obs, noise, np.float32(0.0)))
+        chosen[backend] = acting(case, backend, graph.parameters(), obs, noise, 0.0)
     for backend in ("torch", "numpy"):
-        for name, value in chosen[backend].items():
-            np.testing.assert_allclose(value, chosen["jax"][name], atol=1e-5, err_msg=f"{backend}: {name}")
+        for (path, value), (_, expected) in zip(items(chosen[backend]), items(chosen["jax"]), strict=True):
+            np.testing.assert_allclose(value, expected, atol=1e-5, err_msg=f"{backend}: {path}")
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[5], CASES[7]], ids=str)
+@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[5], CASES[7], *REMEMBERING], ids=str)
 def test_a_whole_update_agrees_between_jax_and_pytorch(case):
     after = {}
     for backend in ("jax", "torch"):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
 from starling.algorithms import ALGORITHMS
 from starling.algorithms.base import inputs_of
-from starling.algorithms.plans import Replay
 from starling.backends import get_backend
 from starling.components.graph.assembly import assemble
-from starling.components.graph.build import build
 from starling.core.errors import SpaceError
 from starling.core.spaces import Bool, Float, Int
 from starling.core.trees import items, leaves, map_leaves
@@ -26,16 +22,16 @@ from tests.algorithms.cases import (
     batch_for,
     built,
     compiled,
+    no_memory,
     observations,
     root,
 )
 
-ONE_STEP = [Case(algo, "vector", FITS[algo][0]) for algo in ("a2c", "dqn", "sac")]
+ONE_STEP = [Case(algo, "vector", FITS[algo][0]) for algo in ("a2c", "bc", "dqn", "r2d2", "reinforce", "sac")]
 ROWS = 32
-# Convolutions take long to compile; a2c and sac see images through the same encoder as ppo and dqn.
-LEARNING = [(case, "torch") for case in CASES] + [
-    (case, "jax") for case in CASES if case.obs != "image" or case.algo in ("ppo", "dqn")
-]
+# JAX takes long to compile an update: there one case of each algorithm, and what changes an update's structure.
+ON_JAX = [case for case in CASES if case.settings or (case.obs, case.action) == ("vector", FITS[case.algo][0])]
+LEARNING = [(case, "torch") for case in CASES] + [(case, "jax") for case in (*ON_JAX, Case("dqn", "image", "discrete"))]
 MASKED = [case for case in CASES if case.obs == "masked"]
 
 
@@ -53,14 +49,15 @@ def act(case, backend, explore=1.0, seed=1):
     rng = np.random.default_rng(seed)
     obs = observations(case, rng, (ROWS,))
     graph = built(case, backend)
-    noise = root(case).act_noise(rng, (ROWS,))
-    chosen = compiled(case, backend, "act")(graph.parameters(), obs, noise, np.float32(explore))
+    noise, rate = root(case).act_noise(rng, (ROWS,)), np.full(ROWS, explore, np.float32)
+    chosen = compiled(case, backend, "act")(graph.parameters(), obs, no_memory(case, ROWS), noise, rate)
     return obs, graph.backend.to_numpy(chosen)
 
 
 def greedy(case, backend, obs):
     graph = built(case, backend)
-    return np.asarray(graph.backend.to_numpy(compiled(case, backend, "greedy")(graph.parameters(), obs)))
+    chosen = compiled(case, backend, "greedy")(graph.parameters(), obs, no_memory(case, ROWS))
+    return np.asarray(graph.backend.to_numpy(chosen.action))
 
 
 def assert_fits(action, space):
@@ -75,10 +72,9 @@ def assert_fits(action, space):
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_chosen_actions_lie_in_the_action_space(case, backend):
     _, chosen = act(case, backend)
-    assert_fits(chosen["action"], root(case).action_space)
-    for name, extra in root(case).extras.spaces.items():
-        assert extra.ranked(batch=True).mismatch(chosen[name]) is None
-    assert set(chosen) == {"action", *root(case).extras.spaces}
+    assert_fits(chosen.action, root(case).action_space)
+    assert root(case).extras.ranked(batch=True).mismatch(chosen.extras) is None
+    assert root(case).memory.ranked(batch=True).mismatch(chosen.memory) is None
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
@@ -103,14 +99,16 @@ def test_an_update_changes_every_parameter_and_reports_finite_metrics(case, back
     graph = built(case, backend)
     batch, draws = batch_for(case)
     before = graph.backend.to_numpy(graph.parameters())
-    state, metrics = compiled(case, backend, "update")(root(case).init(graph.parameters()), batch, draws)
+    state, learned = compiled(case, backend, "update")(root(case).init(graph.parameters()), batch, draws)
     after = graph.backend.to_numpy(state["params"])
     assert [path for path, _ in items(before)] == [path for path, _ in items(after)]
     still = [path for (path, old), (_, new) in zip(items(before), items(after)) if np.array_equal(old, new)]
     assert still == []
-    values = dict(items(graph.backend.to_numpy(metrics)))
-    assert np.shape(values.pop("priorities", np.zeros(8))) == (8,)
-    assert any(name.startswith("loss.") for name in values)
+    values = dict(items(graph.backend.to_numpy(learned.metrics)))
+    assert (learned.priorities is not None) == root(case).plan.prioritizes
+    if learned.priorities is not None:
+        assert np.shape(graph.backend.to_numpy(learned.priorities)) == (8,)
+    assert any(name.startswith("loss.") for name in values) == root(case).exchanges_gradients
     assert all(np.isfinite(value) and np.shape(value) == () for value in values.values())
     assert all(np.isfinite(leaf).all() for leaf in leaves(after))
 
@@ -119,13 +117,13 @@ def test_an_update_changes_every_parameter_and_reports_finite_metrics(case, back
 def test_update_is_gradients_and_then_apply_gradients(case, backend):
     graph = built(case, backend)
     batch, draws = batch_for(case)
-    whole, metrics = compiled(case, backend, "update")(root(case).init(graph.parameters()), batch, draws)
+    whole, learned = compiled(case, backend, "update")(root(case).init(graph.parameters()), batch, draws)
     state = root(case).init(graph.parameters())
-    gradients, same_metrics = graph.function("gradients")(state, batch, draws)
+    gradients, same_learned, _ = graph.function("gradients")(state, batch, draws)
     parts = graph.function("apply_gradients")(state, gradients)
     numpy = graph.backend.to_numpy
     for (path, one), (_, other) in zip(
-        items(numpy([whole, metrics])), items(numpy([parts, same_metrics])), strict=True
+        items(numpy([whole, learned])), items(numpy([parts, same_learned])), strict=True
     ):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=path)
 
@@ -138,7 +136,8 @@ def test_updating_often_is_updating_one_batch_after_another(case, backend):
     for batch, draws in pairs:
         state, _ = update(state, batch, draws)
     batches, draws = map_leaves(lambda *each: np.stack(each), *pairs)
-    often, _ = graph.function("update_often")(root(case).init(graph.parameters()), batches, draws)
+    start, progress = root(case).init(graph.parameters()), np.float32(0)
+    often, _ = graph.function("update_often")(start, batches, draws, progress)
     numpy = graph.backend.to_numpy
     for (path, one), (_, other) in zip(items(numpy(state)), items(numpy(often)), strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-5, err_msg=path)
@@ -159,23 +158,9 @@ def test_parameters_have_the_same_names_shapes_and_values_on_every_backend(case)
 
 def test_parameter_names_do_not_depend_on_the_seed_or_the_order_of_building(case):
     names = list(assembled(case).parameters)
-    again = assemble(root(case), inputs_of(root(case)))
+    again = assemble(root(case), inputs_of(root(case)), root(case).traced)
     assert list(again.parameters) == names
     assert all("." in name or name == "log_alpha" for name in names), "every parameter has a scope"
-
-
-@pytest.mark.parametrize("algo", ALGORITHMS)
-def test_building_at_full_size_takes_less_than_two_seconds(algo, backend):
-    cls = ALGORITHMS[algo]
-    action = ACTIONS[FITS[algo][0]]
-    get_backend(backend)  # importing a framework is not building
-    started = time.perf_counter()
-    config = cls.Config()
-    algorithm = cls.compose(config, Float((17,)), action, config.envs, 100_000)
-    graph = build(assemble(algorithm, inputs_of(algorithm)), get_backend(backend))
-    graph.parameters()
-    assert time.perf_counter() - started < 2.0
-    assert graph.stats.parameters == sum(np.size(leaf) for leaf in leaves(graph.initial))
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
@@ -184,9 +169,9 @@ def test_impossible_actions_are_never_chosen(case, backend):
     rows, seen = np.arange(ROWS), set()
     for seed, explore in enumerate([1.0, 1.0, 0.3, 0.3, 0.0]):
         obs, chosen = act(case, backend, explore, seed)
-        assert obs["action_mask"][rows, chosen["action"]].all()
+        assert obs["action_mask"][rows, chosen.action].all()
         assert obs["action_mask"][rows, greedy(case, backend, obs)].all()
-        seen |= set(chosen["action"].tolist())
+        seen |= set(chosen.action.tolist())
     assert seen == {0, 1, 2}
 
 
@@ -197,28 +182,27 @@ def test_an_action_space_that_does_not_fit_is_refused_naming_what_does(algo):
         if name in FITS[algo]:
             continue
         with pytest.raises(SpaceError, match=r"(?i)action.* try (ppo|dqn|sac|a2c)"):
-            cls.compose(cls.Config(), OBSERVATIONS["vector"], action, 1, 100)
+            cls.compose(cls.Config(), OBSERVATIONS["vector"], action)
 
 
-@pytest.mark.parametrize("algo", ["a2c", "impala", "ppo"])
+@pytest.mark.parametrize("algo", ["a2c", "bc", "es", "impala", "ppo", "reinforce"])
 def test_actions_that_are_no_vector_are_refused_with_the_remedy(algo):
     cls = ALGORITHMS[algo]
     for action in (Float((2, 3), -1.0, 1.0), Float((), -1.0, 1.0), Int((2, 2), high=3), Bool(())):
         with pytest.raises(SpaceError, match="Wrap the environment so that its actions are a vector"):
-            cls.compose(cls.Config(), OBSERVATIONS["vector"], action, 8, 100)
+            cls.compose(cls.Config(), OBSERVATIONS["vector"], action)
 
 
 def test_sac_refuses_actions_without_bounds():
     cls = ALGORITHMS["sac"]
     with pytest.raises(SpaceError, match="bounded"):
-        cls.compose(cls.Config(), OBSERVATIONS["vector"], Float((2,)), 1, 100)
+        cls.compose(cls.Config(), OBSERVATIONS["vector"], Float((2,)))
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_the_plan_describes_batches_that_the_losses_accept(algo):
     case = Case(algo, "vector", FITS[algo][0])
-    plan = root(case).plan
-    space = plan.batch_space(root(case).observation_space, root(case).action_space, root(case).extras)
+    space = root(case).plan.batch_space(root(case).step_spaces)
     batch, _ = batch_for(case)
     assert space.mismatch(batch) is None
-    assert isinstance(plan, Replay) == (algo in ("dqn", "sac"))
+    assert root(case).plan.replays == (algo in ("bc", "dqn", "r2d2", "sac"))

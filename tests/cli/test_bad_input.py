@@ -194,6 +194,18 @@ def test_a_checkpoint_that_holds_something_else_is_refused(starling, command, st
     Checkpoints(run / "checkpoints").load(checkpoints(run)[0])  # the earlier one is still there
 
 
+@pytest.mark.parametrize("part", ["collector", "cadence", "counters"])
+def test_a_checkpoint_of_which_a_part_is_something_else_is_refused(starling, part, run):
+    step = checkpoints(run)[-1]
+    state, meta = Checkpoints(run / "checkpoints").load()
+    checkpoint.save(run / "checkpoints", newest(run).name, {**state, part: 5}, meta)
+    said = starling("resume", run)
+    assert said.code == 1
+    assert "the checkpoint of learner-0 is not a state that it can go on from" in said.err
+    assert summary(run)["status"] == "failed"
+    assert checkpoints(run)[-1] == step
+
+
 @pytest.mark.parametrize("command", ["resume", "eval"])
 def test_a_malicious_checkpoint_runs_nothing(starling, command, run, tmp_path):
     for path in (run / "checkpoints").glob("step-*"):

@@ -29,6 +29,7 @@ def test_help_of_train_explains_the_settings_of_the_algorithm_that_is_asked_for(
     assert "--dqn.target-period" in said.out
     assert "copies to the target network" in said.out
     assert "--ppo" not in said.out
+    assert "while it is computed" in " ".join(said.out.split()), "the settings of the run are explained too"
 
 
 def test_no_command_shows_the_usage(starling):
@@ -52,6 +53,10 @@ def test_list_as_json_holds_the_same(starling):
         "algorithms", "components", "environments", "presets", "backends", "executors", "formations", "compatibility",
     }  # fmt: skip
     assert set(found["algorithms"]) == set(ALGORITHMS)
+    assert {"bc", "es", "r2d2", "reinforce"} <= set(found["algorithms"])
+    assert "evolution" in found["formations"]
+    assert [name for name, fits in found["compatibility"].items() if fits["evolution"] is None] == ["es"]
+    assert [name for name, reason in found["compatibility"]["bc"].items() if reason is None] == ["single"]
     assert set(found["presets"]) == set(presets())
     assert "CartPole-v1" in found["environments"]
     assert "mlp" in found["components"]

@@ -38,8 +38,10 @@ def test_formation_takes_counts(starling):
         (["apex", "--actors", "0"], "actors=0; it must be at least 1"),
         (["apex", "--actors", "-1"], "actors=-1"),
         (["apex", "--actors", "many"], "many"),
-        (["apex", "--learners", "2"], "learners=2 has no effect in the formation apex"),
-        (["apex", "--actors", "2", "--buffers", "3"], "use at most one per actor"),
+        (["apex", "--servers", "2"], "servers=2 has no effect in the formation apex"),
+        (["sync", "--overlap", "True"], "overlap=True has no effect in the formation sync"),
+        (["central_inference", "--actors", "3", "--inference-servers", "2"], "use a multiple of both"),
+        (["sync", "--actors", "2", "--batch-chunks", "3"], "use a multiple, such as 4"),
         (["actor_learner", "--actors", "3", "--learners", "2"], "use a multiple"),
         (["apex", "--actor", "2"], "--actors"),
         (["apex", "--svg", "none/apex.svg"], "cannot write none/apex.svg"),
@@ -60,7 +62,8 @@ def test_list_shows_which_algorithm_fits_which_formation_and_why_not(starling):
     words = " ".join(said.out.split())
     for kind in FORMATIONS.values():
         assert kind.text in said.out
-    assert "--samples-per-insert 8" in words
+    assert "--samples-per-insert None" in words
+    assert "--overlap False" in words
     rows = {
         line.split()[0]: line for line in said.out.splitlines() if line.split()[:1] and line.split()[0] in ALGORITHMS
     }
@@ -76,7 +79,8 @@ def test_list_shows_which_algorithm_fits_which_formation_and_why_not(starling):
 def test_settings_that_make_a_formation_what_it_is_are_not_offered(starling):
     found = json.loads(starling("list", "--formations", "--json").out)
     assert set(found) == {"formations", "compatibility"}
-    assert found["formations"]["sync"]["settings"] == {"actors": 2, "evaluators": 0}
+    assert found["formations"]["sync"]["settings"] == {"actors": 2, "evaluators": 0, "batch_chunks": None}
+    assert found["formations"]["single"]["settings"] == {"overlap": False}
     assert found["formations"]["actor_learner"]["settings"]["max_lag"] is None
     assert found["compatibility"] == compatibility()
 

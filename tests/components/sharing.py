@@ -15,13 +15,13 @@ from starling.components.networks.recurrent import GRU
 from starling.components.optimisers import Adam
 from starling.core.params import Params
 from starling.core.spaces import Dict, Float, Space
-from starling.core.trees import Tree, items
+from starling.core.trees import Tree, items, map_leaves
 
 T, B = 3, 8
 STEP = Dict(obs=Float((4,)), reward=Float(), mask=Float())
 INPUTS: dict[str, Space] = {
     "obs": Float((4,)).ranked(batch=True),
-    "batch": Dict(**STEP.ranked(time=True, batch=True).spaces, state=Float((5,)).ranked(batch=True)),
+    "batch": Dict(**STEP.ranked(time=True, batch=True).spaces, memory=GRU(5).memory.ranked(batch=True)),
     "draws": Dict(noise=Float().ranked(batch=True), scale=Float()),
 }
 
@@ -41,7 +41,7 @@ class Rollouts(Component):
     def loss(self, p: Params, batch: Tree, draws: Tree) -> tuple[Any, Tree]:
         xp = ops(batch["reward"])
         reset = batch["reward"] > 1.0
-        ys, _ = self.core.unroll(p.core, self.torso(p.torso, batch["obs"]), batch["state"], reset)
+        ys, _ = self.core.unroll(p.core, self.torso(p.torso, batch["obs"]), batch["memory"], reset)
         error = self.head(p.head, ys)[..., 0] - batch["reward"] + draws["scale"] * draws["noise"]  # [T, B]
         loss = xp.sum(batch["mask"] * xp.square(error)) / xp.maximum(xp.sum(batch["mask"]), 1.0)
         return loss, {"loss": loss, "priorities": xp.max(xp.abs(error), axis=0), "error": error, "nothing": None}
@@ -71,7 +71,7 @@ def batch_and_draws(rows: int = B) -> tuple[Tree, Tree]:
     step["mask"] = (rng.random((T, rows)) < 0.7).astype(np.float32)
     step["mask"][:, : rows // 4] = 0.0
     draws = {"noise": rng.standard_normal(rows).astype(np.float32), "scale": np.float32(0.1)}
-    return {**step, "state": batch["state"].sample(rng, (rows,))}, draws
+    return {**step, "memory": {"h": batch["memory"]["h"].sample(rng, (rows,))}}, draws
 
 
 def learn(graph: Graph) -> dict[str, np.ndarray]:
@@ -82,7 +82,7 @@ def learn(graph: Graph) -> dict[str, np.ndarray]:
     state = root.init(graph.parameters())
     for _ in range(2):
         state, metrics = update(state, batch, draws)
-    stacked = [{name: np.stack([leaf, leaf]) for name, leaf in tree.items()} for tree in (batch, draws)]
+    stacked = map_leaves(lambda leaf: np.stack([leaf, leaf]), (batch, draws))
     again, several = often(root.init(graph.parameters()), *stacked)
     found = graph.backend.to_numpy({"state": state, "metrics": metrics, "again": again, "several": several})
     return dict(items({**found, "fetched": graph.fetch(state["params"])}))

@@ -156,7 +156,7 @@ def test_arguments_may_come_by_name_and_defaults_may_stay_away():
 
 
 def test_an_input_that_is_missing_is_named_with_those_that_are_there():
-    with pytest.raises(SpaceError, match=r"Agent.act asks for 'noise'; the root's inputs are: target, obs"):
+    with pytest.raises(SpaceError, match=r"Agent.act asks for 'noise'; the root's inputs are: target, state, obs"):
         assemble(agent(), {"obs": OBS})
 
 

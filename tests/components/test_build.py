@@ -125,32 +125,32 @@ class Recurrent(Component):
     head: Linear
 
     @api
-    def loss(self, p, xs, state):
+    def loss(self, p, xs, memory):
         def step(carry, x):
             y, carry = self.core.step(p.core, x, carry)
             return carry, self.head(p.head, y)
 
-        _, ys = ops(xs).scan(step, state, xs)
+        _, ys = ops(xs).scan(step, memory, xs)
         return ops(ys).mean(ops(ys).square(ys)), None
 
-    def gradients(self, p, xs, state):
-        return ops(xs).value_and_grad(self.loss)(p, xs, state)[1]
+    def gradients(self, p, xs, memory):
+        return ops(xs).value_and_grad(self.loss)(p, xs, memory)[1]
 
 
 @pytest.mark.parametrize("name", [name for name in available() if name != "numpy"])
 def test_summaries_come_out_of_loops_inside_gradients(name):
-    xs, state = rng.standard_normal((3, 2, 4)).astype(np.float32), np.zeros((2, 5), np.float32)
-    spaces = {"xs": Float((4,)).ranked(time=True, batch=True), "state": Float((5,)).ranked(batch=True)}
+    xs, memory = rng.standard_normal((3, 2, 4)).astype(np.float32), {"h": np.zeros((2, 5), np.float32)}
+    spaces = {"xs": Float((4,)).ranked(time=True, batch=True), "memory": GRU(5).memory.ranked(batch=True)}
     assembly = assemble(Recurrent(GRU(5), Linear(1)), spaces)
     graph, reference = build(assembly, get_backend(name)), build(assembly, get_backend("numpy"))
-    gradients, seen = graph.function("gradients", summaries=["core.*", "head.*"])(graph.parameters(), xs, state)
-    p, carry, expected = reference.initial, state, []
+    gradients, seen = graph.function("gradients", summaries=["core.*", "head.*"])(graph.parameters(), xs, memory)
+    p, carry, expected = reference.initial, memory, []
     for x in xs:
         y, carry = assembly.root.core.step(p.core, x, carry)
         expected.append(y @ p.head.w + p.head.b)
-    assert sorted(seen) == ["core.step.0", "core.step.1", "head.__call__"]
+    assert sorted(seen) == ["core.step.0", "core.step.1.h", "head.__call__"]
     np.testing.assert_allclose(graph.backend.to_numpy(seen["head.__call__"]), np.stack(expected), rtol=1e-4, atol=1e-6)
-    plain = dict(items(graph.backend.to_numpy(graph.function("gradients")(graph.parameters(), xs, state))))
+    plain = dict(items(graph.backend.to_numpy(graph.function("gradients")(graph.parameters(), xs, memory))))
     for path, value in items(graph.backend.to_numpy(gradients)):
         np.testing.assert_allclose(value, plain[path], rtol=1e-5, atol=1e-7)
 

@@ -32,8 +32,8 @@ class Recurrent(Component):
     core: GRU
 
     @api
-    def run(self, p, xs, state, over):
-        _, ys = ops(xs).scan(lambda carry, x: self.core.step(p.core, x, carry)[::-1], state, xs)
+    def run(self, p, xs, memory, over):
+        _, ys = ops(xs).scan(lambda carry, x: self.core.step(p.core, x, carry)[::-1], memory, xs)
         return ops(ys).where(over[..., None], 0 * ys, ys)
 
 
@@ -103,7 +103,7 @@ class SoftActorCritic(Component):
 def recurrent():
     spaces = {"xs": Float((4,)), "over": Bool()}
     ranked = {name: space.ranked(time=True, batch=True) for name, space in spaces.items()}
-    return assemble(Recurrent(GRU(5)), ranked | {"state": Float((5,)).ranked(batch=True)})
+    return assemble(Recurrent(GRU(5)), ranked | {"memory": GRU(5).memory.ranked(batch=True)})
 
 
 def shared():

@@ -3,7 +3,7 @@ import pytest
 
 from starling.backends import get_backend
 from starling.components.networks.exploration import Boltzmann, EpsilonGreedy, GaussianNoise, OrnsteinUhlenbeck
-from starling.components.schedules import Constant, Linear
+from starling.components.schedules import Constant, LinearSchedule
 from starling.core.errors import ConfigError
 from tests.components.building import BACKENDS, assert_same
 
@@ -32,25 +32,25 @@ def test_epsilon_greedy_takes_the_best_action_but_for_a_share_of_epsilon():
 
 @pytest.mark.parametrize("explorer", [EpsilonGreedy(Constant(0.5)), Boltzmann(Constant(2.0))])
 def test_impossible_actions_are_never_taken(explorer):
-    action = on_all(lambda q, noise, mask: explorer(q, noise, 0, mask), Q, NOISE, MASK)
+    action = on_all(lambda q, noise, mask: explorer(q, noise, 0.0, mask), Q, NOISE, MASK)
     assert MASK[np.arange(4000), action].all()
     assert len(set(action)) == 3
 
 
 def test_greedy_means_the_best_of_the_possible():
-    action = on_all(lambda q, noise, mask: EpsilonGreedy(Constant(0.0))(q, noise, 0, mask), Q, NOISE, MASK)
+    action = on_all(lambda q, noise, mask: EpsilonGreedy(Constant(0.0))(q, noise, 0.0, mask), Q, NOISE, MASK)
     np.testing.assert_array_equal(action, np.where(MASK, Q, -np.inf).argmax(-1))
 
 
 def test_epsilon_follows_its_schedule_inside_compiled_code():
-    explorer = EpsilonGreedy(Linear(1.0, 0.0, 100))
+    explorer = EpsilonGreedy(LinearSchedule(1.0, 0.0, over=0.5))
 
-    def share(count):
-        return np.mean(on_all(explorer, Q, NOISE, np.array(count, np.int32)) == Q.argmax(-1))
+    def share(progress):
+        return np.mean(on_all(explorer, Q, NOISE, np.array(progress, np.float32)) == Q.argmax(-1))
 
     assert share(0) == pytest.approx(1 / 3, abs=0.03)
-    assert share(50) == pytest.approx(2 / 3, abs=0.03)
-    assert share(100) == 1.0
+    assert share(0.25) == pytest.approx(2 / 3, abs=0.03)
+    assert share(0.5) == 1.0
 
 
 def test_boltzmann_draws_in_proportion_to_exponentials():

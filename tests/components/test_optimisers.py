@@ -9,14 +9,15 @@ import torch
 
 from starling.backends import get_backend
 from starling.components.optimisers import SGD, Adam, RMSProp, clip_by_global_norm, global_norm
-from starling.components.schedules import Constant, Linear
+from starling.components.schedules import Constant, LinearSchedule
 from starling.core.errors import ConfigError
 from starling.core.params import Params, with_scopes
 from starling.core.trees import items, leaves, map_leaves
 from tests.components.building import BACKENDS, assert_same
 
 STEPS = 50
-RATES = {"constant": Constant(1e-2), "linear": Linear(1e-2, 1e-3, 40)}
+RATES = {"constant": Constant(1e-2), "linear": LinearSchedule(1e-2, 1e-3, over=0.8)}
+OPTAX_RATES = {"constant": 1e-2, "linear": optax.linear_schedule(1e-2, 1e-3, 40)}  # 0.8 of fifty steps
 
 
 def random_tree(rng, scale=1.0):
@@ -65,8 +66,9 @@ def by_us(optimiser, backend):
     step = backend.compile(optimiser.step)
     params = backend.from_numpy(params)
     state = backend.from_numpy(backend.to_numpy(optimiser.init(params)))
-    for gradient in gradients:
-        params, state = step(params, backend.from_numpy(gradient), state)
+    for i, gradient in enumerate(gradients):
+        progress = np.array(i / STEPS, np.float32)
+        params, state = step(params, backend.from_numpy(gradient), state, progress)
     return backend.to_numpy(params), backend.to_numpy(state)
 
 
@@ -76,7 +78,7 @@ def by_optax(case, rate, clip):
     _, _, make, settings, _, _ = CASES[case]
     with jax.enable_x64(True):
         params, gradients = map_leaves(np.float64, with_scopes(problem(), dict))
-        optimiser = make(RATES[rate], **settings)
+        optimiser = make(OPTAX_RATES[rate], **settings)
         optimiser = optax.chain(optax.clip_by_global_norm(clip), optimiser) if clip else optimiser
         state = optimiser.init(params)
 
@@ -103,7 +105,7 @@ def by_pytorch(case, rate, clip):
         if clip and norm > clip:
             for tensor in tensors:
                 tensor.grad *= clip / norm
-        optimiser.param_groups[0]["lr"] = RATES[rate](i)
+        optimiser.param_groups[0]["lr"] = RATES[rate](i / STEPS)
         optimiser.step()
     return [tensor.detach().numpy() for tensor in tensors]
 
@@ -173,6 +175,29 @@ def test_clipping_scales_down_what_is_above_the_limit_alone(backend):
     np.testing.assert_allclose(clipped["b"], [0.0, 2.0])
     untouched = backend.to_numpy(clip_by_global_norm(tree, 7.0))
     np.testing.assert_array_equal(untouched["b"], [0.0, 4.0])
+
+
+def test_the_rate_depends_on_the_progress_alone_and_not_on_the_count():
+    params, gradient = Params(w=np.zeros(1, np.float32)), Params(w=np.ones(1, np.float32))
+    optimiser = SGD(LinearSchedule(1.0, 0.0))
+    late = {"count": np.array(1000, np.int32)}
+    for progress, moved in ((0.0, -1.0), (0.25, -0.75), (1.0, 0.0)):
+        for state in (optimiser.init(params), late):
+            np.testing.assert_allclose(optimiser.step(params, gradient, state, progress)[0]["w"], [moved])
+
+
+def test_without_parameters_a_step_is_counted_and_nothing_else():
+    none, optimiser = Params(), Adam(clip=1.0)
+    state = {"count": np.array(4, np.int32), "mean": Params(), "square": Params()}
+    moved, after = optimiser.step(none, none, state)
+    assert moved == {}
+    assert after == {"count": 5, "mean": {}, "square": {}}
+
+
+def test_an_optimiser_moves_all_scopes_at_every_step_unless_told_otherwise():
+    assert (Adam().scopes, Adam().period) == ((), 1)
+    with pytest.raises(ConfigError, match=r"period=0; an optimiser steps every 1, 2, … gradient steps"):
+        Adam(period=0)
 
 
 def test_a_negative_clip_is_refused():

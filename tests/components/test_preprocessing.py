@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from starling.backends import get_backend, ops
-from starling.components.networks.preprocessing import OneHot, RunningNormaliser, Scale, Stack
+from starling.backends import get_backend
+from starling.components.networks.preprocessing import OneHot, Scale, Stack
 from starling.core.errors import ConfigError, SpaceError
-from starling.core.params import Params
 from starling.core.spaces import Float, Int
 from tests.components.building import BACKENDS, everywhere, initial
 
@@ -71,59 +70,3 @@ def test_a_stack_concatenates_channels():
 def test_a_stack_of_nothing_is_refused():
     with pytest.raises(ConfigError, match="count=0"):
         Stack(0)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_merged_statistics_are_those_of_all_rows_at_once(backend):
-    backend = get_backend(backend)
-    batches = [(5.0 + 3.0 * rng.standard_normal((n, 3))).astype(np.float32) for n in (1, 7, 64, 2)]
-    batches.append(rng.standard_normal((4, 5, 3)).astype(np.float32))  # time and batch
-    p = backend.from_numpy(initial(RunningNormaliser(), **X))
-    observe = backend.compile(RunningNormaliser().observe)
-    for batch in batches:
-        p = observe(p, batch)
-    p = backend.to_numpy(p)
-    rows = np.concatenate([batch.reshape(-1, 3) for batch in batches])
-    assert p["count"] == len(rows)
-    np.testing.assert_allclose(p["mean"], rows.mean(0), rtol=1e-5)
-    np.testing.assert_allclose(p["m2"] / p["count"], rows.var(0), rtol=1e-5)
-
-
-@pytest.mark.parametrize("lead", [(6,), (2, 6)])
-def test_observations_are_normalised_and_clipped(lead):
-    rows = (10.0 + 4.0 * rng.standard_normal((200, 3))).astype(np.float32)
-    p = RunningNormaliser().observe(initial(RunningNormaliser(), **X), rows)
-    x = (10.0 + 4.0 * rng.standard_normal((*lead, 3))).astype(np.float32)
-    x[..., 0, 0] = 1e6
-    found = everywhere(RunningNormaliser(clip=5.0), X, "__call__", x, params=p, gradient=False)
-    np.testing.assert_allclose(found, np.clip((x - rows.mean(0)) / rows.std(0), -5, 5), rtol=1e-4, atol=1e-5)
-    assert found[..., 0, 0].max() == 5.0
-
-
-def test_before_the_first_observation_nothing_changes():
-    x = rng.standard_normal((4, 3)).astype(np.float32)
-    np.testing.assert_allclose(everywhere(RunningNormaliser(), X, "__call__", x, gradient=False), x, rtol=1e-6)
-
-
-def test_statistics_are_per_element_of_an_observation_of_any_rank():
-    normaliser = RunningNormaliser(rank=2)
-    x = rng.standard_normal((9, 2, 3)).astype(np.float32)
-    p = normaliser.observe(initial(normaliser, x=Float((2, 3)).ranked(batch=True)), x)
-    np.testing.assert_allclose(p["mean"], x.mean(0), rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_no_gradient_reaches_the_statistics(backend):
-    backend = get_backend(backend)
-    x = rng.standard_normal((8, 3)).astype(np.float32)
-    seen = RunningNormaliser().observe(initial(RunningNormaliser(), **X), x)
-    params = Params(norm=seen, scale=np.array(2.0, np.float32))
-
-    def loss(p, x):
-        y = p["scale"] * RunningNormaliser()(p["norm"], x)
-        return ops(y).sum(y * y), None
-
-    _, gradient = backend.ops.value_and_grad(loss)(backend.from_numpy(params), backend.from_numpy(x))
-    gradient = backend.to_numpy(gradient)
-    assert all(not leaf.any() for leaf in gradient["norm"].values())
-    assert gradient["scale"] > 0

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from starling.backends import get_backend
-from starling.components.networks.recurrent import GRU, LSTM, Embedding
+from starling.components.networks.recurrent import GRU, LSTM, Embedding, memory_for
 from starling.core.params import Params
 from starling.core.spaces import Bool, Dict, Float, Int
 from starling.core.trees import map_leaves
@@ -18,13 +18,31 @@ def normals(*shape):
 
 
 def spaces(core):
-    state = Float((H,)) if isinstance(core, GRU) else Dict(c=Float((H,)), h=Float((H,)))
     return {
         "x": Float((F,)).ranked(batch=True),
         "xs": Float((F,)).ranked(batch=True, time=True),
-        "state": state.ranked(batch=True),
+        "memory": core.memory.ranked(batch=True),
         "reset": Bool().ranked(batch=True, time=True),
     }
+
+
+def fresh(core):
+    return core.memory.ranked(batch=True).zeros_with({"batch": B})
+
+
+@pytest.mark.parametrize(("core", "memory"), [(GRU(H), ("h",)), (LSTM(H), ("c", "h"))])
+def test_a_memory_has_a_space_of_one_row_by_the_names_of_its_parts(core, memory):
+    assert core.memory == Dict({name: Float((H,)) for name in memory})
+    _, new = core.step(initial(core, **spaces(core)), normals(B, F), fresh(core))
+    assert {name: part.shape for name, part in new.items()} == dict.fromkeys(memory, (B, H))
+
+
+def test_the_setting_memory_names_a_layer_or_none():
+    assert memory_for("none", H) is None
+    for kind, layer in (("gru", GRU), ("lstm", LSTM)):
+        core = memory_for(kind, H)
+        assert type(core) is layer
+        assert core.size == H
 
 
 def gru_of_pytorch():
@@ -43,11 +61,11 @@ def lstm_of_pytorch():
 
 def test_a_gru_step_is_pytorchs():
     cell, params = gru_of_pytorch()
-    x, state = normals(B, F), normals(B, H)
+    x, state = normals(B, F), {"h": normals(B, H)}
     y, new = everywhere(GRU(H), spaces(GRU(H)), "step", x, state, params=params)
-    expected = cell(torch.from_numpy(x), torch.from_numpy(state)).detach().numpy()
+    expected = cell(torch.from_numpy(x), torch.from_numpy(state["h"])).detach().numpy()
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(y, new)
+    np.testing.assert_array_equal(new["h"], y)
 
 
 def test_an_lstm_step_is_pytorchs():
@@ -73,7 +91,7 @@ def test_an_lstm_begins_by_remembering():
 def test_an_unrolled_sequence_is_its_steps_with_the_state_cleared_where_episodes_begin(core):
     xs, reset = normals(T, B, F), rng.random((T, B)) < 0.3
     reset[2, 0], reset[0, 1] = True, True
-    state = map_leaves(lambda leaf: normals(*leaf.shape), core.initial(B))
+    state = map_leaves(lambda leaf: normals(*leaf.shape), fresh(core))
     params = initial(core, **spaces(core))
     ys, final = everywhere(core, spaces(core), "unroll", xs, state, reset)
     assert ys.shape == (T, B, H)
@@ -90,8 +108,8 @@ def test_nothing_of_one_episode_reaches_the_next(core):
     reset[3] = True
     first = normals(T, B, F)
     second = np.concatenate([normals(3, B, F), first[3:]])
-    ys, _ = core.unroll(params, first, core.initial(B), reset)
-    other, _ = core.unroll(params, second, core.initial(B), reset)
+    ys, _ = core.unroll(params, first, fresh(core), reset)
+    other, _ = core.unroll(params, second, fresh(core), reset)
     np.testing.assert_array_equal(ys[3:], other[3:])
     assert np.abs(ys[:3] - other[:3]).max() > 1e-3
 
@@ -104,7 +122,7 @@ def test_compiled_code_holds_one_step_however_long_the_sequence(core):
     params = backend.from_numpy(initial(core, **spaces(core)))
 
     def lines(length):
-        args = (normals(length, B, F), core.initial(B), np.zeros((length, B), bool))
+        args = (normals(length, B, F), fresh(core), np.zeros((length, B), bool))
         return len(str(jax.make_jaxpr(core.unroll)(params, *backend.from_numpy(args))).splitlines())
 
     assert lines(100) == lines(3)
@@ -117,7 +135,7 @@ def test_gradients_reach_the_first_step():
     def influence(reset):
         xs = torch.from_numpy(normals(T, B, F)).requires_grad_(True)
         torch_params = get_backend("torch").from_numpy(params)
-        ys, _ = core.unroll(torch_params, xs, torch.zeros(B, H), torch.from_numpy(reset))
+        ys, _ = core.unroll(torch_params, xs, {"h": torch.zeros(B, H)}, torch.from_numpy(reset))
         return torch.autograd.grad(ys[-1].sum(), xs)[0][0].abs().max().item()
 
     assert influence(reset) > 0

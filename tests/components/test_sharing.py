@@ -83,7 +83,7 @@ assert features.shape == (3, 6)  # what is not split may have any number of rows
 
 put = backend._divided(batch, graph.assembly.inputs["batch"], devices)
 assert {shard.data.shape for shard in put["obs"].addressable_shards} == {(3, 2, 4)}
-assert {shard.data.shape for shard in put["state"].addressable_shards} == {(2, 5)}
+assert {shard.data.shape for shard in put["memory"]["h"].addressable_shards} == {(2, 5)}
 
 try:
     graph.function("update")(state, *batch_and_draws(6))

@@ -19,12 +19,13 @@ from starling.components.networks import (
     recurrent,
 )
 from starling.components.networks.layers import MLP, Linear
+from starling.components.networks.normalisers import ObservationNormaliser
 from starling.components.networks.whole import seeing, torso_for
 from starling.components.optimisers import Adam, Optimiser
 from starling.components.schedules import Constant, Schedule
 from starling.components.specs import COMPONENTS, as_layer, from_spec, to_spec
 from starling.core.errors import ConfigError, UnknownNameError
-from starling.core.spaces import Int
+from starling.core.spaces import Float, Int
 
 
 class Net(Component):
@@ -203,7 +204,10 @@ def test_what_a_spec_cannot_hold_is_refused():
     [
         ({"type": "lstm", "size": 4}, r"torso: LSTM arrived, which is no plain layer: .* Give it as `memory`\."),
         ({"type": "gru", "size": 4}, r"torso: GRU arrived, .* Give it as `memory`\."),
-        ({"type": "running_normaliser"}, r"updates its statistics here. Use the setting normalise_observations\."),
+        (
+            ObservationNormaliser(Float((4,))),
+            r"torso: ObservationNormaliser .* updates its statistics here. Use the setting normalise_observations\.",
+        ),
         (
             {"type": "noisy_linear", "size": 4},
             r"nobody draws its noise here. Use a layer without noise",
@@ -243,7 +247,7 @@ class Remembering(Component):
 
     @api
     def __call__(self, p, x):
-        return self.core.step(p.core, x, ops(x).zeros_like(x[..., : self.core.size]))[0]
+        return self.core.step(p.core, x, {"h": ops(x).zeros_like(x[..., : self.core.size])})[0]
 
 
 @pytest.mark.parametrize(
@@ -289,7 +293,7 @@ def test_names_are_in_snake_case():
 def test_every_registered_component_round_trips(name):
     given = {
         "sizes": [4, 2], "layers": [[8, 3, 1]], "size": 3, "actions": 2, "count": 3, "categories": 5, "value": 0.5,
-        "start": 1.0, "end": 0.1, "steps": 100, "rate": 0.9, "boundaries": [10], "values": [1.0, 0.5],
+        "start": 1.0, "end": 0.1, "rate": 0.9, "boundaries": [0.5], "values": [1.0, 0.5],
         "torso": {"type": "linear", "size": 2}, "critics": {"type": "linear", "size": 1},
         "encoders": [{"type": "flatten"}], "parts": [{"type": "flatten"}],
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Small runs in every formation, and a watcher that remembers."""
+"""Small runs in every formation."""
 
 from __future__ import annotations
 
@@ -10,38 +10,32 @@ from starling.executors import get_executor
 from starling.experiments.config import resolve
 from starling.experiments.program import Program
 from starling.records.hashes import parameter_hash
+from tests.executors.watchers import Watcher
+
+__all__ = ["ENVS", "SMALL", "Watcher", "hashed", "program_of", "trained"]
 
 SMALL: dict[str, dict[str, Any]] = {
     "a2c": {"envs": 4, "rollout": 8, "hidden": [8]},
     "ppo": {"envs": 4, "rollout": 16, "minibatch": 32, "epochs": 2, "vtrace": True, "hidden": [8]},
     "impala": {"envs": 4, "rollout": 8, "hidden": [8]},
+    "es": {"population": 8, "hidden": [8]},
+    "r2d2": {
+        "envs": 2,
+        "length": 6,
+        "burn_in": 2,
+        "overlap": 2,
+        "batch_size": 4,
+        "learning_starts": 64,
+        "train_every": 8,
+        "capacity": 64,
+        "hidden": [8],
+        "memory_size": 4,
+    },
+    "reinforce": {"envs": 4, "episodes": 4, "episode_length": 500, "hidden": [8]},
     "dqn": {"envs": 2, "learning_starts": 64, "batch_size": 16, "capacity": 512, "alpha": 0.6, "hidden": [8]},
     "sac": {"envs": 2, "learning_starts": 64, "batch_size": 16, "capacity": 512, "hidden": [8], "train_every": 8},
 }
 ENVS = {"sac": "Pendulum-v1"}
-
-
-class Watcher:
-    """Hears everything, and asks to stop after ``stop_after`` steps where that is given."""
-
-    def __init__(self, stop_after: int | None = None) -> None:
-        self.stop_after = stop_after
-        self.reports: list[tuple[str, int, dict[str, Any]]] = []
-        self.checkpoints: list[tuple[str, int]] = []
-        self.statuses: list[dict[str, Any]] = []
-
-    def stopping(self, role, steps):
-        return self.stop_after is not None and steps >= self.stop_after
-
-    def report(self, role, report):
-        self.reports.append((str(role), report.steps, report.values))
-
-    def checkpoint(self, role, checkpoint):
-        self.checkpoints.append((str(role), checkpoint.steps))
-        assert checkpoint.state()
-
-    def status(self, status):
-        self.statuses.append(status)
 
 
 def program_of(algo, formation, directory=None, steps=400, settings=None, **options):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from starling.core.trees import items
-from tests.executors.programs import hashed, trained
+from tests.executors.programs import SMALL, hashed, trained
 
 BACKENDS = ["jax", "torch"]
 PLAIN = {"vtrace": False}
 
 
-@pytest.mark.parametrize("algo", ["a2c", "dqn", "ppo", "sac"])
+@pytest.mark.parametrize("algo", ["a2c", "dqn", "es", "ppo", "r2d2", "sac"])
 @pytest.mark.parametrize("executor", ["simulated", "processes"])
 def test_sync_is_the_same_on_every_executor(algo, executor):
     assert hashed(algo, "sync", executor) == hashed(algo, "sync", "inline")
@@ -21,7 +21,7 @@ def test_sync_is_the_same_on_every_executor(algo, executor):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("algo", ["a2c", "impala", "ppo"])
 def test_an_actor_learner_without_lag_is_sync(algo, backend):
-    """In any weather: delays, losses and slow roles change nothing."""
+    """Whatever goes wrong: delays, losses and slow roles change nothing."""
     rough = {"seed": 5, "spread": 1.0, "jitter": 2.0, "loss": 0.2}
     apart = hashed(algo, "actor_learner", "simulated", max_lag=0, backend=backend, simulation=rough)
     assert apart == hashed(algo, "sync", "inline", backend=backend)
@@ -36,10 +36,44 @@ def test_central_inference_in_lockstep_is_sync(algo, executor):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("algo", ["a2c", "dqn", "ppo"])
 def test_one_worker_with_parameter_servers_is_single(algo, backend):
-    settings = {**(PLAIN if algo == "ppo" else {}), **({"envs": 1} if algo == "dqn" else {})}
+    settings = PLAIN if algo == "ppo" else {}
     single = hashed(algo, "single", "inline", backend=backend, settings=settings)
     assert single == hashed(algo, "sharded_ps", "inline", actors=1, servers=1, backend=backend, settings=settings)
-    assert single == hashed(algo, "sync", "inline", actors=1, backend=backend, settings=settings)
+
+
+@pytest.mark.parametrize("algo", [*SMALL])
+def test_one_actor_in_lockstep_is_single(algo):
+    assert hashed(algo, "single", "inline", backend="torch") == hashed(
+        algo, "sync", "inline", actors=1, backend="torch"
+    )
+
+
+@pytest.mark.parametrize("algo", ["dqn", "sac"])
+@pytest.mark.parametrize(("envs", "every"), [(1, 4), (3, 10), (8, 4), (5, 1)])
+def test_it_is_at_any_number_of_environments(algo, envs, every):
+    settings = {"envs": envs, "train_every": every}
+    options = {"steps": 200, "backend": "torch", "settings": settings}
+    assert hashed(algo, "single", "inline", **options) == hashed(algo, "sync", "inline", actors=1, **options)
+
+
+@pytest.mark.parametrize("executor", ["inline", "processes"])
+def test_an_inference_server_remembers_as_actors_would(executor):
+    settings = {"memory": "lstm", "memory_size": 8}
+    central = hashed("a2c", "central_inference", executor, max_lag=0, settings=settings, backend="torch")
+    assert central == hashed("a2c", "sync", "inline", settings=settings, backend="torch")
+
+
+@pytest.mark.parametrize("formation", ["sync", "central_inference", "allreduce", "sharded_ps"])
+def test_normalisation_has_the_same_statistics_in_every_formation(formation):
+    settings = {"normalise_observations": True, "normalise_rewards": True}
+    options = {"max_lag": 0} if formation == "central_inference" else {}
+    alone = {"actors": 1, "servers": 1} if formation == "sharded_ps" else {"actors": 2}
+    here = dict(items(trained("a2c", formation, "inline", settings=settings, backend="torch", **options, **alone)))
+    other = ("single", {}) if formation == "sharded_ps" else ("sync", {"actors": 2})
+    there = dict(items(trained("a2c", other[0], "inline", settings=settings, backend="torch", **other[1])))
+    assert float(here["normaliser.observation.count"]) > 300
+    for path, value in there.items():
+        np.testing.assert_allclose(here[path], value, rtol=2e-4, atol=1e-5, err_msg=path)
 
 
 @pytest.mark.parametrize("executor", ["inline", "processes"])
@@ -64,3 +98,8 @@ def test_learners_that_average_stay_identical():
         results = get_executor("inline")(program, Watcher(), False)
     assert len(results) == 2
     assert len({parameter_hash(weights) for weights in results.values()}) == 1
+
+
+def test_processes_that_step_environments_change_nothing():
+    alone = hashed("a2c", "single", "inline", backend="torch", steps=200)
+    assert alone == hashed("a2c", "single", "inline", backend="torch", steps=200, env_workers=2)

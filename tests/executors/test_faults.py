@@ -38,11 +38,11 @@ class Striker(Watcher):
         return now >= self.lasting
 
     def _look_for_those_who_came_back(self):
-        board = self.supervisor.board
+        status = self.supervisor.role_status
         for strike in list(self.struck[len(self.gaps) :]):
             when, child, pid = strike
-            line = board.line(child.role)
-            back = child.process is not None and child.process.pid != pid and board.arrays["beat"][line] > when
+            line = status.line(child.role)
+            back = child.process is not None and child.process.pid != pid and status.arrays["beat"][line] > when
             if not back:
                 return
             self.gaps.append(time.monotonic() - when)
@@ -107,7 +107,8 @@ class Blow(Watcher):
         return self.seconds is not None and now >= self.healed_at + 15
 
     def _is_back(self, child):
-        beat = self.supervisor.board.arrays["beat"][self.supervisor.board.line(child.role)]
+        status = self.supervisor.role_status
+        beat = status.arrays["beat"][status.line(child.role)]
         return child.process is not None and beat > self.healed_at and (self.lasting or child.process.pid != self.pid)
 
 

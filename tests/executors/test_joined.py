@@ -1,4 +1,4 @@
-"""Learners that are joined go on from a checkpoint that all of them have, whoever was lost while saving."""
+"""Learners that are joined go on from a checkpoint that all of them have, whoever crashed while saving."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from starling.executors import get_executor
 from starling.executors.simulated import Simulation
-from starling.executors.simulated_faults import Weather
+from starling.executors.simulated_faults import SimulatedFaults
 from starling.formations import RoleId
 from starling.records.hashes import parameter_hash
 from tests.executors.programs import Watcher, program_of
@@ -78,5 +78,5 @@ class Impatient(Watcher):
 def test_a_crash_between_the_last_checkpoints_of_two_learners_does_not_repeat_for_ever():
     rough = {"seed": 9, "crashes": 0.1, "freezes": 0.05, "loss": 0.2, "spread": 0.8, "restart": 0.5}
     program = allreduce(None, steps=200, checkpoint_every=50, simulation=rough)
-    results = Simulation(program, Impatient(), Weather.of(program.simulation)).run()
+    results = Simulation(program, Impatient(), SimulatedFaults.of(program.simulation)).run()
     assert len({parameter_hash(weights) for weights in results.values()}) == 1

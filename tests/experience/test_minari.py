@@ -10,7 +10,7 @@ from gymnasium import spaces as g
 
 from starling.core.errors import DataError, MissingExtraError
 from starling.core.spaces import Bool, Dict, Float, Int
-from starling.data import Dataset, Episode, EpisodeWriter, read_episodes
+from starling.data import Dataset, EpisodeWriter, RecordedEpisode, read_episodes
 from starling.experience import minari as module
 from starling.experience.minari import export_minari, import_minari
 
@@ -76,7 +76,7 @@ def test_episodes_go_to_minari_and_come_back(tmp_path, monkeypatch):
         end = np.arange(steps) == steps - 1
         obs = rng.standard_normal((steps + 1, 2)).astype(np.float32)
         action = rng.integers(0, 3, steps).astype(np.int32)
-        made.append(Episode(obs, action, rng.standard_normal(steps), end & (steps != 1), end & (steps == 1)))
+        made.append(RecordedEpisode(obs, action, rng.standard_normal(steps), end & (steps != 1), end & (steps == 1)))
     with EpisodeWriter(tmp_path / "e", Float((2,)), Int((), 0, 3)) as writer:
         for episode in made:
             writer.write(episode)

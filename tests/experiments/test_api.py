@@ -10,15 +10,15 @@ import pytest
 
 import starling
 from starling.core.errors import ConfigError, EnvError, RunDirError
-from tests.experiments.commands import manifest, metrics, summary
+from tests.experiments.commands import checkpoints, manifest, metrics, summary
 from tests.experiments.toys import Cut, Toy
 
 TINY = {"hidden": [4], "envs": 2, "rollout": 8}
 QUIET = {"quiet": True, "backend": "torch", "eval_episodes": 4}
 
 SUMMARY = {
-    "algorithm", "env", "seed", "backend", "act_backend", "formation", "executor", "status", "env_steps", "updates",
-    "seconds", "env_steps_per_second", "final_return", "final_return_std", "eval_episodes", "parameter_hash",
+    "algorithm", "env", "seed", "backend", "act_backend", "formation", "roles", "executor", "status", "env_steps",
+    "updates", "seconds", "env_steps_per_second", "final_return", "final_return_std", "eval_episodes", "parameter_hash",
 }  # fmt: skip
 
 
@@ -31,12 +31,13 @@ def test_a_run_leaves_everything_behind(tmp_path):
     assert set(result.summary) == SUMMARY
     assert result.summary["status"] == "finished"
     assert (result.summary["env_steps"], result.summary["updates"], result.summary["seed"]) == (64, 4, 7)
+    assert (result.summary["formation"], result.summary["roles"], result.summary["executor"]) == ("single", 1, "inline")
     assert manifest(run)["seed"] == 7
     assert {"numpy", "torch", "jax"} <= set(manifest(run)["packages"])
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert len(list((run / "tensorboard").iterdir())) == 1
     assert metrics(run)[-1]["env_steps"] == 64
-    assert len(list((run / "checkpoints").iterdir())) == 2
+    assert checkpoints(run) == [0, 64], "the first is from before anything was learned"
     found = starling.evaluate(run, episodes=3, env=Toy)
     assert found.returns == [10.0] * 3
 
@@ -142,3 +143,23 @@ def test_an_interrupted_run_resumes_from_its_newest_whole_checkpoint(tmp_path):
     assert "passed over a newer checkpoint" in note
     assert newest.name in note
     assert result.summary["parameter_hash"] == whole.summary["parameter_hash"]
+
+
+@pytest.mark.parametrize(
+    ("algo", "formation", "settings", "updates"),
+    [
+        ("reinforce", "single", {"episodes": 4, "episode_length": 20}, 3),  # of 10 steps each
+        ("r2d2", "single", {"memory_size": 4, "batch_size": 2, "learning_starts": 20, "length": 4, "burn_in": 2}, 3),
+        ("es", "single", {"population": 4}, 3),
+        ("es", "evolution", {"population": 4}, 3),
+    ],
+)
+def test_every_family_of_algorithms_trains_from_end_to_end(algo, formation, settings, updates, tmp_path):
+    """120 steps; updates of r2d2 fall due every 32."""
+    small = {"hidden": [4], "envs": 1 if algo == "es" else 2, **settings}
+    small |= {"overlap": 2} if algo == "r2d2" else {}
+    run = {"formation": formation, "executor": "inline", "steps": 120, "out": str(tmp_path / "run")}
+    result = starling.train(algo, Toy, **run, **QUIET, **{algo: small})
+    assert (result.summary["env_steps"], result.summary["updates"]) == (120, updates)
+    assert result.summary["roles"] == (3 if formation == "evolution" else 1)
+    assert result.final_return == 10.0

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 import yaml
 
 from starling.algorithms import ALGORITHMS
 from starling.cli.train import parse
 from starling.core.errors import ConfigError, UnknownNameError
-from starling.experiments.config import resolve
+from starling.core.settings import help_of
+from starling.experiments.config import RunOptions, resolve
 from starling.experiments.presets import presets
 from starling.experiments.program import Program
+from starling.formations import Counts
 
 APEX = {"algo": "dqn", "formation": "apex"}
 
@@ -180,26 +183,53 @@ def test_a_preset_gives_its_counts_to_its_own_formation_alone():
 
 
 def test_a_preset_for_another_formation_leaves_out_what_has_no_effect_there():
-    acrobot, default = {"algo": "dqn", "env": "Acrobot-v1"}, ALGORITHMS["dqn"].Config()
+    acrobot = {"algo": "dqn", "env": "Acrobot-v1"}
     single = resolve(acrobot)
-    assert single.algorithm.overlap
+    assert single.options.overlap
     for formation in ("sync", "apex"):
         other = resolve({**acrobot, "formation": formation})
         assert other.preset == "dqn-acrobot"
-        assert other.algorithm.learning_rate == single.algorithm.learning_rate
-        assert not other.algorithm.overlap
+        assert other.options.overlap is None
+        assert other.algorithm == single.algorithm, "the algorithm's own settings have an effect everywhere"
         assert resolve(other.to_mapping()) == other
-    assert other.algorithm.train_every == default.train_every
-    assert other.algorithm.epsilon_end == default.epsilon_end
 
 
-@pytest.mark.parametrize(("ratio", "period", "updates"), [(16, 8, 1), (8, 16, 1), (512, 1, 4), (192, 2, 3)])
-def test_a_schedule_in_apex_counts_on_the_updates_that_the_limiter_allows(ratio, period, updates):
-    """128 rows a batch, each drawn ``ratio`` times."""
-    settings = {"batch_size": 128, "learning_starts": 0, "anneal": True}
-    run = resolve({**APEX, "preset": "none", "steps": 1000, "samples_per_insert": ratio, "dqn": settings})
-    optimiser = Program(run).algorithm.optimiser
-    assert optimiser.learning_rate.steps == 1000 // period * updates
+@pytest.mark.parametrize(("every", "updates", "ratio"), [(8, 1, 16), (16, 1, 8), (1, 4, 512), (2, 3, 192)])
+def test_apex_draws_an_item_as_often_as_the_algorithm_s_pace_asks_for(every, updates, ratio):
+    """128 rows a batch, ``updates`` of them every so many steps, however many buffers and learners share them."""
+    settings = {"batch_size": 128, "train_every": every, "updates": updates}
+    plan = Program(resolve({**APEX, "preset": "none", "dqn": settings})).whole_plan
+    assert plan.samples_per_insert == ratio
+    for learners, buffers in ((1, 4), (2, 1), (2, 4)):
+        assert plan.buffered(learners, buffers).samples_per_insert * learners == ratio
+
+
+@pytest.mark.parametrize("more", [{}, APEX, APEX | {"samples_per_insert": 0}])
+def test_a_schedule_runs_over_the_run_s_progress_in_every_formation(more):
+    settings = {"learning_rate": 0.5, "anneal": True}
+    optimiser = Program(resolve({"algo": "dqn", **more, "preset": "none", "dqn": settings})).algorithm.optimisers["q"]
+    assert [float(optimiser.learning_rate(progress)) for progress in (0.0, 0.5, 1.0)] == [0.5, 0.25, 0.0]
+
+
+@pytest.mark.parametrize("ladder", [False, True])
+def test_exploration_is_the_algorithm_s_setting_in_apex_too(ladder):
+    """Without a ladder epsilon falls from 1 to 0.05 over a tenth of the run; Ape-X's is 0.4 ^ (1 + 7 i / (N − 1))."""
+    algorithm = Program(resolve({**APEX, "preset": "none", "dqn": {"ladder": ladder}})).algorithm
+    found = np.broadcast_to(algorithm.exploration(0.05, np.arange(2), 2), 2)
+    np.testing.assert_allclose(found, [0.4, 0.4**8] if ladder else [0.525, 0.525], rtol=1e-5)
+
+
+def test_every_setting_of_a_run_is_explained():
+    for cls in (RunOptions, *(algorithm.Config for algorithm in ALGORITHMS.values())):
+        assert set(help_of(cls)) == {field.name for field in dataclasses.fields(cls)}
+        assert all(len(text) > 5 for text in help_of(cls).values())
+
+
+def test_the_counts_of_formations_are_settings_of_a_run():
+    run = resolve({"preset": "none", "formation": "apex", "algo": "dqn", "actors": 3, "buffers": 2})
+    assert run.counts == Counts(actors=3, buffers=2)
+    for count in dataclasses.fields(Counts):
+        assert getattr(RunOptions(), count.name) is None
 
 
 @pytest.mark.parametrize(
@@ -210,14 +240,14 @@ def test_a_schedule_in_apex_counts_on_the_updates_that_the_limiter_allows(ratio,
         ({"record": True}, "record has no effect on the executor inline"),
         ({"simulation": {"loss": 0.1}}, "simulation has no effect on the executor inline; it is for simulated"),
         ({"env_timeout": 1.0}, "env_timeout has no effect in single"),
-        ({"formation": "sync", "heartbeat": -1.0}, r"heartbeat=-1\.0; it must be 0"),
-        ({"formation": "sync", "ppo": {"overlap": True}}, r"ppo\.overlap has no effect in sync, whose roles"),
-        (APEX | {"dqn": {"train_every": 8}}, r"dqn\.train_every has no effect in apex, where samples_per_insert"),
-        (APEX | {"dqn": {"updates": 2}}, r"dqn\.updates has no effect in apex"),
-        (APEX | {"dqn": {"epsilon_end": 0.1}}, r"dqn\.epsilon_end has no effect in apex, where each actor explores"),
-        (APEX | {"samples_per_insert": 0, "dqn": {"anneal": True}}, r"dqn\.anneal has no effect with samples_per"),
+        ({"formation": "sync", "heartbeat": -1.0}, r"heartbeat=-1\.0; it must be at least 0"),
+        ({"formation": "sync", "overlap": True}, r"overlap=True has no effect in the formation sync"),
+        ({"formation": "sync", "buffers": 2}, r"buffers=2 has no effect in the formation sync"),
+        ({"formation": "sync", "samples_per_insert": 8}, r"samples_per_insert=8.* has no effect .* one in apex"),
+        (APEX | {"overlap": True}, r"overlap=True has no effect in the formation apex: it takes actors"),
+        (APEX | {"dqn": {"ladder": True, "epsilon_end": 0.1}}, r"epsilon_end .* have no effect with ladder; drop them"),
     ],
 )
 def test_settings_without_effect_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        resolve(settings)
+        Program(resolve({"preset": "none", **settings}))

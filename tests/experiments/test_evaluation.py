@@ -18,8 +18,8 @@ from tests.experiments.toys import Lengths, Toy
 
 def policy_for(envs):
     config = A2C.Config(envs=envs.count, hidden=(4,))
-    algorithm = A2C.compose(config, envs.observation_space, envs.action_space, envs.count, 1_000)
-    return Policy(build(assemble(algorithm, inputs_of(algorithm)), get_backend("numpy")))
+    algorithm = A2C.compose(config, envs.observation_space, envs.action_space)
+    return Policy(build(assemble(algorithm, inputs_of(algorithm), algorithm.traced), get_backend("numpy")))
 
 
 def test_short_episodes_do_not_push_out_long_ones():
@@ -62,3 +62,39 @@ def test_the_same_seed_gives_the_same_returns():
             returns.append(evaluate(policy_for(envs), envs, 6).returns)
     assert returns[0] == returns[1] != returns[2]
     assert np.mean(returns[0]) > 5
+
+
+class Endless(Toy):
+    """Without a limit; episodes with ``ends`` are over after three steps, the others never."""
+
+    ends = False
+
+    def step(self, action):
+        self.t += 1
+        return self.observe(), 1.0, self.ends and self.t == 3, False, {}
+
+
+def test_an_episode_that_the_greedy_policy_never_ends_counts_as_it_is_after_the_longest():
+    with make(Endless, 2, 0) as envs:
+        result = evaluate(policy_for(envs), envs, 5, longest=20)
+    assert result == Evaluation([20.0] * 5, [20] * 5, cut=5)
+
+
+def test_episodes_that_end_by_themselves_are_not_cut_by_others_that_do_not():
+    ending = iter([True, False])
+
+    class Mixed(Endless):
+        def __init__(self):
+            super().__init__()
+            self.ends = next(ending)
+
+    with make(Mixed, 2, 0) as envs:
+        result = evaluate(policy_for(envs), envs, 4, longest=20)
+    assert sorted(result.lengths) == [3, 3, 20, 20]
+    assert sorted(result.returns) == [3.0, 3.0, 20.0, 20.0]
+    assert result.cut == 2
+
+
+def test_an_episode_of_just_the_longest_ends_by_itself():
+    with make(Toy, 1, 0) as envs:
+        assert evaluate(policy_for(envs), envs, 2, longest=10) == Evaluation([10.0] * 2, [10] * 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import signal
 import time
@@ -12,8 +11,6 @@ import numpy as np
 import pytest
 
 from starling.cli.main import main
-from starling.experiments.config import Run, resolve
-from starling.experiments.training import Training
 from starling.records.hashes import parameter_hash
 from tests.experiments.commands import (
     TOYS,
@@ -26,9 +23,11 @@ from tests.experiments.commands import (
     stop_at,
     summary,
 )
+from tests.experiments.programs import finish as finish_here
+from tests.experiments.programs import program_of
 
 FEW = {
-    "a2c": {},
+    "a2c": {"envs": 2, "rollout": 8},
     "dqn": {"batch_size": 16, "learning_starts": 16},
     "ppo": {"envs": 2, "rollout": 8, "minibatch": 8, "epochs": 2},
     "sac": {"batch_size": 16, "learning_starts": 16},
@@ -160,14 +159,10 @@ def test_the_configuration_of_a_run_gives_the_same_run_again(tmp_path):
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.parametrize("algo", ["dqn", "ppo", "sac", "a2c"])
 def test_the_same_seed_gives_the_same_parameters_twice_and_another_seed_others(algo, backend):
-    settings = resolve({"algo": algo, "env": "Pendulum-v1" if algo == "sac" else "CartPole-v1", "preset": "none"})
-    config = dataclasses.replace(settings.algorithm, hidden=(8,), **FEW[algo])
-    hashes = []
+    env, hashes = "Pendulum-v1" if algo == "sac" else "CartPole-v1", []
     for seed in (3, 3, 4):
-        options = dataclasses.replace(settings.options, steps=1_000, seed=seed, backend=backend)
-        training = Training(Run(options=options, algorithm=config))
-        while training.learner.version < 3:
-            training.round()
-        training.close()
-        hashes.append(parameter_hash(training.learner.weights()))
+        settings = {"env": env, "steps": 64, "seed": seed, "backend": backend, algo: {"hidden": [8], **FEW[algo]}}
+        weights, heard = finish_here(program_of(algo=algo, **settings))
+        assert heard.values["updates"] >= 3
+        hashes.append(parameter_hash(weights))
     assert hashes[0] == hashes[1] != hashes[2]

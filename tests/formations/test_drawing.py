@@ -91,6 +91,7 @@ def test_pairings_are_told_where_there_is_a_choice():
 
     assert pairings("apex", actors=4, buffers=2)["experience"] == "each to one buffer"
     assert pairings("apex", actors=4, buffers=1)["experience"] == ""
+    assert pairings("apex", actors=2, buffers=4)["experience"] == "each to buffers of its own"
     assert pairings("sharded_ps", actors=4, servers=2)["gradients"] == "each to every server"
     assert pairings("allreduce", actors=2, learners=2)["gradients"] == "of all 2"
     assert pairings("actor_learner", actors=4, learners=2)["weights"] == "from one learner each"

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from starling.executors.waits import Wait
 from starling.insight.evidence import Evidence
 
 
 def role(
-    name: str, busy: float, waits: dict[str, float] | None = None, waits_for: str = "", **more: Any
+    name: str, busy: float, waits: dict[str, float] | None = None, waiting: Wait | None = None, **more: Any
 ) -> dict[str, Any]:
-    """A role's line; it waits now where ``waits_for`` says for what."""
+    """A role's line; it waits now where ``waiting`` says for what."""
     return {
         "role": name,
-        "state": "waiting" if waits_for else "working",
-        "waits_for": waits_for,
+        "state": "waiting" if waiting else "working",
+        "waiting": waiting and waiting.to_mapping(),
         "for_seconds": 0.5,
         "silent_seconds": 0.1,
         "busy_seconds": busy,

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from starling.executors.waits import Wait
 from starling.insight.diagnosis import diagnose
 from starling.insight.measures import measure
 from tests.insight.statuses import actors_and_learner, broadcast, evidence, queue, reports, role, status
@@ -83,20 +84,30 @@ def test_actors_and_inference_that_wait_for_each_other_are_held_up_by_the_way_be
     assert "--inference-wait" in finding.remedy
 
 
-def apex(learner: tuple[float, float], actor: tuple[float, float], why: str = "", buffer_busy: float = 5):
-    """apex: (busy, waits for samples), (busy, blocked on experience), and what a buffer waits for."""
-    waits_for = f"waits for 'requests' or 'priorities' ({why})" if why else "waits for 'requests'"
+OPEN = ("experience", "requests", "priorities")  # all that lead to a buffer
+NO_INSERTS, NO_SAMPLES = ("requests", "priorities"), ("experience", "priorities")
+
+
+def apex(
+    learner: tuple[float, float],
+    actor: tuple[float, float],
+    takes: tuple[str, ...] = OPEN,
+    why: str = "",
+    buffer_busy: float = 5,
+    drawn: int = 1000,
+):
+    """apex: (busy, waits for samples), (busy, blocked on experience), from which edges a buffer takes, and why."""
     return status(
         "apex",
         [
             role("learner-0", learner[0], {"samples": learner[1]}),
-            role("buffer-0", buffer_busy, {"requests": 100 - buffer_busy}, waits_for),
+            role("buffer-0", buffer_busy, {takes[0]: 100 - buffer_busy}, Wait("take", takes, reason=why)),
             *(role(f"actor-{i}", actor[0], {"experience": actor[1]}) for i in range(3)),
         ],
         [
             *(queue("experience", f"actor-{i}", "buffer-0", 200, 2, 2) for i in range(3)),
             queue("requests", "learner-0", "buffer-0", 1000),
-            queue("samples", "buffer-0", "learner-0", 1000),
+            queue("samples", "buffer-0", "learner-0", drawn),
             queue("priorities", "learner-0", "buffer-0", 1000),
             broadcast("weights", "learner-0", "actor", 60),
         ],
@@ -105,7 +116,7 @@ def apex(learner: tuple[float, float], actor: tuple[float, float], why: str = ""
 
 def test_a_limiter_that_holds_the_learner_back_asks_for_more_actors_or_more_samples_per_insert():
     why = "sample waits: samples/insert 8.2 > 8+margin (340 samples ahead, 320 allowed)"
-    diagnosis = diagnose(evidence(apex((25, 75), (96, 4), why)))
+    diagnosis = diagnose(evidence(apex((25, 75), (96, 4), NO_SAMPLES, why)))
     assert diagnosis.limiter == [f"buffer-0: {why}"]
     assert only(diagnosis, "bottleneck").subject == "actor"
     note = only(diagnosis, "note")
@@ -116,15 +127,32 @@ def test_a_limiter_that_holds_the_learner_back_asks_for_more_actors_or_more_samp
 
 def test_a_limiter_that_holds_actors_back_asks_for_fewer_samples_per_insert():
     why = "insert waits: samples/insert 7.9 < 8−margin (352 samples behind, 320 allowed)"
-    diagnosis = diagnose(evidence(apex((98, 2), (12, 88), why)))
+    diagnosis = diagnose(evidence(apex((98, 2), (12, 88), NO_INSERTS, why)))
     assert only(diagnosis, "bottleneck").subject == "learner"
     assert "holds actors back (88 % of their time)" in only(diagnosis, "note").text
     assert "lower --samples-per-insert" in only(diagnosis, "note").remedy
 
 
 def test_buffers_that_fill_are_told_of():
-    note = only(diagnose(evidence(apex((1, 99), (96, 4), "sample waits: size 300 < 1000"))), "note")
+    why = "sample waits: size 300 < 1000"
+    note = only(diagnose(evidence(apex((1, 99), (96, 4), NO_SAMPLES, why, drawn=0))), "note")
     assert "the buffers are filling: sample waits: size 300 < 1000" in note.text
+
+
+def test_what_a_limiter_does_is_read_from_fields_whatever_its_reason_says():
+    """The same words in each: only the edges that the buffer leaves out, and what was drawn, tell them apart."""
+    texts = []
+    for takes, drawn in ((NO_INSERTS, 1000), (NO_SAMPLES, 1000), (NO_SAMPLES, 0)):
+        made = apex((50, 50), (50, 50), takes, "'experience' insert waits (samples/insert)", drawn=drawn)
+        texts.append(only(diagnose(evidence(made)), "note").text.partition(" (")[0])
+    assert texts[:2] == ["limiter holds actors back", "limiter holds the learner back"]
+    assert texts[2].startswith("limiter: the buffers are filling")
+
+
+def test_a_buffer_that_takes_whatever_comes_is_not_limited():
+    diagnosis = diagnose(evidence(apex((60, 40), (80, 20))))
+    assert diagnosis.limiter == []
+    assert not found(diagnosis, "note")
 
 
 def test_a_busy_buffer_is_the_bottleneck():
@@ -213,9 +241,9 @@ def test_a_lost_role_shows_the_last_lines_of_its_log():
 def test_everyone_waiting_for_long_is_a_fault():
     made = actors_and_learner((10, 0), (10, 0, 0))
     for each in made["roles"]:
-        each |= {"state": "waiting", "for_seconds": 30.0, "waits_for": "waits for 'experience'"}
+        each |= {"state": "waiting", "for_seconds": 30.0, "waiting": Wait("take", ("experience",)).to_mapping()}
     assert only(diagnose(evidence(made)), "problem").text.startswith("nobody works")
-    made["roles"][0]["state"] = "working"
+    made["roles"][0] |= {"state": "working", "waiting": None}
     assert not found(diagnose(evidence(made)), "problem")
 
 
@@ -248,14 +276,32 @@ def test_a_run_that_reports_no_more_is_told_of():
 
 
 def test_who_waits_for_whom_is_told_with_the_reason():
-    made = apex((98, 2), (12, 88), "insert waits: samples/insert 7.9 < 8−margin")
+    made = apex((98, 2), (12, 88), NO_INSERTS, "insert waits: samples/insert 7.9 < 8−margin")
     for each in made["roles"][2:]:
-        each |= {"state": "waiting", "waits_for": "waits to put on 'experience', which is full", "for_seconds": 1.25}
+        each |= {"state": "waiting", "waiting": Wait("put", ("experience",)).to_mapping(), "for_seconds": 1.25}
     assert diagnose(evidence(made)).waits == [
         "buffer-0 waits for 'requests' or 'priorities' (insert waits: samples/insert 7.9 < 8−margin) → learner, "
         "for 0.5 s",
         "3 actors (actor-0, actor-1, actor-2) wait to put on 'experience', which is full → buffer, for 1.2 s",
     ]
+
+
+@pytest.mark.parametrize(
+    ("wait", "one", "several"),
+    [
+        (Wait("take", ("a",), 3, reason="not yet"), "waits for 'a' from sender 3 (not yet)", "wait for 'a' from"),
+        (Wait("take_many", ("a",), wanted=4, seconds=0.5), "waits for 'a'", "wait for 'a'"),
+        (Wait("call", ("a",)), "waits for the answer to its request on 'a'", "wait for the answer to their requests"),
+        (Wait("latest", ("a",), wanted=7), "waits for value 7 of 'a'", "wait for value 7 of 'a'"),
+        (Wait("all_reduce", ("a",)), "waits for the others of 'a'", "wait for the others of 'a'"),
+        (Wait("sleep", seconds=60.0), "sleeps for 60 s", "sleep for 60 s"),
+    ],
+)
+def test_every_wait_is_told_of_one_role_and_of_several(wait, one, several):
+    for count, expected in ((1, f"actor-0 {one}"), (2, f"2 actors (actor-0, actor-1) {several}")):
+        made = status("sync", [role(f"actor-{i}", 5, waiting=wait) for i in range(count)], [])
+        (told,) = diagnose(evidence(made)).waits
+        assert told.startswith(expected)
 
 
 def test_rates_and_depths_are_sums_over_lanes():
@@ -321,3 +367,7 @@ def test_a_diagnosis_is_plain_values():
     mapping = diagnose(evidence(actors_and_learner((83, 17), (39, 61, 0)))).to_mapping()
     assert json.loads(json.dumps(mapping)) == mapping
     assert mapping["slowest"] == "learner-0"
+    mapping = diagnose(evidence(apex((98, 2), (12, 88), NO_INSERTS, "it is full"))).to_mapping()
+    assert json.loads(json.dumps(mapping)) == mapping
+    waiting = mapping["roles"][1]["waiting"]
+    assert (waiting["effect"], waiting["edges"], waiting["reason"]) == ("take", list(NO_INSERTS), "it is full")

@@ -76,17 +76,57 @@ def test_a_constant_batch_standardises_to_zero(run):
     allclose(run(n.standardise, f32([2.0, 2.0, 2.0])), [0.0, 0.0, 0.0])
 
 
-def test_rewards_are_divided_by_the_deviation_of_their_running_returns(run, rng):
-    state = {"returns": np.zeros(4, "f"), "moments": n.empty_moments()}
-    rewards, discounts = f32(rng.normal(size=(30, 4))), f32(0.9 * (rng.random((30, 4)) > 0.1))
-    seen, running = [], np.zeros(4)
-    for r_t, discount_t in zip(rewards, discounts):
-        scaled, state = run(n.scale_rewards, state, r_t, discount_t)
-        running = running * discount_t + r_t
-        seen.append(running)
-        expected = r_t / np.sqrt(np.var(seen) + 1e-8)
-        allclose(scaled, np.clip(expected, -10, 10), rtol=1e-3)
-    allclose(state["returns"], running, atol=1e-5)
+def test_only_rows_with_weight_count(run):
+    x = f32([[[1, 10], [9e5, 9e5]], [[3, 10], [5, 40]]])  # [T, B, 2]: means 3 and 20 of the three that count
+    moments = run(n.moments_of, x, ranks=2, weight=f32([[1, 0], [1, 1]]))
+    assert moments["count"] == 3
+    allclose(moments["mean"], [3, 20])
+    allclose(moments["m2"], [8, 600])
+
+
+def test_weights_of_one_are_no_weights(run, rng):
+    x = f32(rng.normal(size=(5, 6, 4)))
+    weighted, alone = run(n.moments_of, x, 2, np.ones((5, 6), np.float32)), run(n.moments_of, x, 2)
+    for name in ("count", "mean", "m2"):
+        allclose(weighted[name], alone[name], rtol=1e-5)
+
+
+def test_where_no_row_counts_the_moments_are_those_of_nothing(run):
+    moments = run(n.moments_of, f32([[7.0], [8.0]]), 1, f32([0, 0]))
+    for name, value in n.empty_moments((1,)).items():
+        allclose(moments[name], value)
+
+
+def test_sums_of_moments_by_hand():
+    moments = {"returns": {"count": f32(2), "mean": f32([3, 5]), "m2": f32([2, 8])}}  # of 2, 4 and of 3, 7
+    sums = n.sums_of_moments(moments)
+    assert sums["returns"]["count"] == 2
+    assert sums["returns"]["mean"].tolist() == [6, 10]
+    assert sums["returns"]["m2"].tolist() == [20, 58]
+    assert all(leaf.dtype == np.float64 for leaf in sums["returns"].values())
+
+
+def test_moments_come_back_from_their_sums(rng):
+    moments = {"a": {"b": n.moments_of(f32(rng.normal(100.0, 2.0, size=(90, 3))))}, "c": n.empty_moments((2,))}
+    back = n.moments_from_sums(n.sums_of_moments(moments))
+    for found, given in ((back["a"]["b"], moments["a"]["b"]), (back["c"], moments["c"])):
+        for name, value in given.items():
+            assert found[name].dtype == np.float32
+            allclose(found[name], value, rtol=1e-5)
+
+
+def test_sums_of_two_batches_add_up_to_those_of_both(rng):
+    x = f32(rng.normal(100.0, 2.0, size=(90, 3)))  # the mean far from zero, as above
+    one, other = (n.sums_of_moments(n.moments_of(part)) for part in (x[:20], x[20:]))
+    joint = n.moments_from_sums({name: one[name] + other[name] for name in one})
+    assert joint["count"] == 90
+    allclose(joint["mean"], x.mean(axis=0, dtype=np.float64))
+    allclose(joint["m2"] / 90, x.var(axis=0, dtype=np.float64), rtol=1e-5)
+
+
+def test_a_sum_never_gives_a_variance_below_zero():
+    constant = n.moments_of(f32(np.full((3, 1), 12345.678)))
+    assert n.moments_from_sums(n.sums_of_moments(constant))["m2"] >= 0
 
 
 def test_rescaling_matches_rlax_and_the_formula(run):

@@ -100,6 +100,7 @@ def parameter_count(assembly: Assembly, path: str) -> int:
 def graph_model(assembly: Assembly) -> GraphModel:
     """The clusters, nodes and flows of an assembly; calls of one API are one node."""
     inputs = {name: describe(space.zeros_with({"batch": 13, "time": 11})) for name, space in assembly.inputs.items()}
+    inputs.setdefault("progress", "float32")  # of the run, which every learner's state has
     flows = _flows(assembly, inputs)
     used = {flow.source for flow in flows}
     shown = [Node(f"input:{name}", name, None, leaf_spaces(text)) for name, text in inputs.items()]

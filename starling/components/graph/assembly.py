@@ -135,22 +135,22 @@ def instrument(component: Component, around: Callable[[Component, str, str, Call
 
 
 def assemble(root: Component, inputs: Mapping[str, Space], only: Collection[str] | None = None) -> Assembly:
-    """Trace every API of ``root`` whose first argument is its parameters ``p``, or those of them in ``only``.
+    """Trace every API of ``root`` whose first argument is its parameters ``p``, or those in ``only``, in its order.
 
     An API gets its arguments by name: from ``inputs``, or from the API of that name traced before it. An argument
-    called ``target`` is another copy of the parameters.
+    called ``target`` is another copy of the parameters, one called ``state`` a learner's: parameters, slow copies of
+    them, and the run's progress.
     """
     started = time.perf_counter()
     assembly = Assembly(root, dict(inputs))
     stack: list[CallRecord] = []
     scope = Scope(assembly)
-    values: dict[str, Any] = {"target": scope}
+    progress = probe(np.zeros((), np.float32), frozenset(["progress"]))
+    values: dict[str, Any] = {"target": scope, "state": Params(params=scope, targets=scope, progress=progress)}
     for name, space in inputs.items():
         values[name] = probe(space.zeros_with(SIZES), frozenset([name]))
     mirrored = instrument(root, lambda *call: _recorded(assembly, stack, *call))
-    for name in apis(root):
-        if only is not None and name not in only:
-            continue
+    for name in apis(root) if only is None else [name for name in only if name in apis(root)]:
         arguments = list(inspect.signature(getattr(root, name)).parameters.values())
         if not arguments or arguments[0].name != "p":
             continue

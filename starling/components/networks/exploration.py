@@ -1,6 +1,6 @@
 """Exploration: from what a network prefers to what is done. The noise is data, and nothing is drawn here.
 
-action = EpsilonGreedy(Linear(1.0, 0.05, 100_000))(q, noise, count, mask)
+action = EpsilonGreedy(LinearSchedule(1.0, 0.05, over=0.1))(q, noise, progress, mask)
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class EpsilonGreedy(Component):
     epsilon: Schedule = Constant(0.05)
 
     @api(q="* A")
-    def __call__(self, q: Any, noise: Any, count: Any = 0, mask: Any = None) -> Any:  # [*, A], uniform [*] -> int32 [*]
-        return epsilon_greedy(q, self.epsilon(count), noise, mask)
+    def __call__(self, q: Any, noise: Any, progress: Any = 0.0, mask: Any = None) -> Any:
+        # [*, A], uniform [*] -> int32 [*]
+        return epsilon_greedy(q, self.epsilon(progress), noise, mask)
 
 
 class Boltzmann(Component):
@@ -34,8 +35,9 @@ class Boltzmann(Component):
     temperature: Schedule = Constant(1.0)
 
     @api(q="* A")
-    def __call__(self, q: Any, noise: Any, count: Any = 0, mask: Any = None) -> Any:  # [*, A], uniform [*] -> int32 [*]
-        return Categorical(q / self.temperature(count), mask).sample(noise)
+    def __call__(self, q: Any, noise: Any, progress: Any = 0.0, mask: Any = None) -> Any:
+        # [*, A], uniform [*] -> int32 [*]
+        return Categorical(q / self.temperature(progress), mask).sample(noise)
 
 
 class GaussianNoise(Component):
@@ -47,8 +49,8 @@ class GaussianNoise(Component):
     high: float = 1.0
 
     @api(action="* D", noise="* D")
-    def __call__(self, action: Any, noise: Any, count: Any = 0) -> Any:  # [*, D], normal [*, D] -> [*, D]
-        return smoothed_action(action, noise, self.scale(count), self.clip, self.low, self.high)
+    def __call__(self, action: Any, noise: Any, progress: Any = 0.0) -> Any:  # [*, D], normal [*, D] -> [*, D]
+        return smoothed_action(action, noise, self.scale(progress), self.clip, self.low, self.high)
 
 
 class OrnsteinUhlenbeck(Component):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from starling.backends import ops
 from starling.components.base import Component, api
-from starling.components.networks import initialisers
 from starling.components.networks.layers import as_float, flatten
 from starling.core.errors import ConfigError
 from starling.core.params import Params
-from starling.maths.normalisation import merge_moments, moments_of, normalise
 
-__all__ = ["OneHot", "RunningNormaliser", "Scale", "Stack"]
+__all__ = ["OneHot", "Scale", "Stack"]
 
 
 class Scale(Component):
@@ -66,31 +64,3 @@ class Stack(Component):
         kept = xp.where(begins, xp.zeros_like(state), state)[..., obs.shape[-1] :]
         stacked = xp.concat([kept, obs], axis=-1)
         return stacked, stacked
-
-
-class RunningNormaliser(Component):
-    """(x − mean) / std of everything observed so far, kept within ±clip.
-
-    The statistics are parameters, so they travel with the weights; no gradient reaches them. ``observe`` returns the
-    component's scope with a batch added, for the caller to put in the place of the old one.
-    """
-
-    clip: float = 10.0
-    epsilon: float = 1e-8
-    rank: int = 1  # dimensions of one observation
-
-    needs: ClassVar[str] = "statistics"
-
-    @api
-    def __call__(self, p: Params, x: Any) -> Any:  # [*, …] -> [*, …]
-        return normalise(as_float(x), self._moments(p, x), self.clip, self.epsilon)
-
-    @api
-    def observe(self, p: Params, x: Any) -> Params:  # [*, …] -> scope
-        """The statistics with every row of ``x`` added (Chan et al., 1979)."""
-        return Params(merge_moments(self._moments(p, x), moments_of(as_float(x), len(x.shape) - self.rank)))
-
-    def _moments(self, p: Params, x: Any) -> dict[str, Any]:
-        shape = tuple(x.shape[len(x.shape) - self.rank :])
-        shapes = {"count": (), "mean": shape, "m2": shape}
-        return {name: ops(x).stop_gradient(p.get(name, shapes[name], initialisers.zeros)) for name in shapes}

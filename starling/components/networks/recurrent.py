@@ -1,10 +1,11 @@
 """Recurrent layers, and embeddings of whole numbers.
 
-    y, state = core.step(p.core, x, state)                  # [B, F] -> [B, H]: acting
-    ys, state = core.unroll(p.core, xs, state, reset)       # [T, B, F] -> [T, B, H]: learning
+    y, memory = core.step(p.core, x, memory)                # [B, F] -> [B, H]: acting
+    ys, memory = core.unroll(p.core, xs, memory, reset)     # [T, B, F] -> [T, B, H]: learning
 
-``reset`` [T, B] is true where an episode begins: the state is zero before that step. ``initial(batch)`` is the state
-of a fresh start, in NumPy. The loop over time is a scan: compiled code holds one step, however long the sequence.
+``memory`` is the space of what is carried, of one row; zeros are a fresh start. ``reset`` [T, B] is true where an
+episode begins: the memory is zero before that step. The loop over time is a scan: compiled code holds one step, however
+long the sequence.
 """
 
 from __future__ import annotations
@@ -12,20 +13,19 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-import numpy as np
-
 from starling.backends import ops
 from starling.components.base import Component, api
 from starling.components.networks import initialisers
 from starling.components.networks.layers import affine, initialiser, sigmoid
 from starling.core.params import Params
+from starling.core.spaces import Dict, Float
 from starling.core.trees import Tree, map_leaves
 
-__all__ = ["GRU", "LSTM", "Embedding"]
+__all__ = ["GRU", "LSTM", "Embedding", "memory_for"]
 
 
 class GRU(Component):
-    """Gated recurrent units (Cho et al., 2014), the reset gate after the product as in cuDNN; the state is [B, H]."""
+    """Gated recurrent units (Cho et al., 2014), the reset gate after the product as in cuDNN; memory: {"h": [B, H]}."""
 
     size: int
     init: str = "lecun"
@@ -33,25 +33,25 @@ class GRU(Component):
 
     needs: ClassVar[str] = "memory"
 
-    @api(x="B F", state="B {size}")
-    def step(self, p: Params, x: Any, state: Any) -> tuple[Any, Any]:
-        new = self._cell(p, affine(p, x, 3 * self.size, self.init), state)
-        return new, new
+    @property
+    def memory(self) -> Dict:
+        return Dict(h=Float((self.size,)))
 
-    @api(xs="T B F", state="B {size}", reset="bool T B")
-    def unroll(self, p: Params, xs: Any, state: Any, reset: Any) -> tuple[Any, Any]:
+    @api(x="B F")
+    def step(self, p: Params, x: Any, memory: Tree) -> tuple[Any, Tree]:
+        new = self._cell(p, affine(p, x, 3 * self.size, self.init), memory["h"])
+        return new, {"h": new}
+
+    @api(xs="T B F", reset="bool T B")
+    def unroll(self, p: Params, xs: Any, memory: Tree, reset: Any) -> tuple[Any, Tree]:
         gates = affine(p, xs, 3 * self.size, self.init)  # [T, B, 3H]: one large product instead of T small ones
 
         def step(carry: Any, now: tuple[Any, Any]) -> tuple[Any, Any]:
             new = self._cell(p, now[0], _cleared(carry, now[1]))
             return new, new
 
-        final, ys = ops(xs).scan(step, state, (gates, reset))
-        return ys, final
-
-    def initial(self, batch: int) -> np.ndarray:
-        """The state of a fresh start, [B, H]."""
-        return np.zeros((batch, self.size), np.float32)
+        final, ys = ops(xs).scan(step, memory["h"], (gates, reset))
+        return ys, {"h": final}
 
     def _cell(self, p: Params, gates: Any, state: Any) -> Any:
         """From the inputs' share of the gates (reset, update, candidate) [B, 3H] to the new state."""
@@ -66,7 +66,7 @@ class GRU(Component):
 
 
 class LSTM(Component):
-    """Long short-term memory (Hochreiter & Schmidhuber, 1997); the state is {"c": [B, H], "h": [B, H]}.
+    """Long short-term memory (Hochreiter & Schmidhuber, 1997); memory: {"c": [B, H], "h": [B, H]}.
 
     ``forget_bias`` is added to the forget gate, so that a new network remembers (Jozefowicz et al., 2015).
     """
@@ -78,25 +78,25 @@ class LSTM(Component):
 
     needs: ClassVar[str] = "memory"
 
+    @property
+    def memory(self) -> Dict:
+        return Dict(c=Float((self.size,)), h=Float((self.size,)))
+
     @api(x="B F")
-    def step(self, p: Params, x: Any, state: Tree) -> tuple[Any, Tree]:
-        new = self._cell(p, affine(p, x, 4 * self.size, self.init), state)
+    def step(self, p: Params, x: Any, memory: Tree) -> tuple[Any, Tree]:
+        new = self._cell(p, affine(p, x, 4 * self.size, self.init), memory)
         return new["h"], new
 
     @api(xs="T B F", reset="bool T B")
-    def unroll(self, p: Params, xs: Any, state: Tree, reset: Any) -> tuple[Any, Tree]:
+    def unroll(self, p: Params, xs: Any, memory: Tree, reset: Any) -> tuple[Any, Tree]:
         gates = affine(p, xs, 4 * self.size, self.init)  # [T, B, 4H]
 
         def step(carry: Tree, now: tuple[Any, Any]) -> tuple[Tree, Any]:
             new = self._cell(p, now[0], _cleared(carry, now[1]))
             return new, new["h"]
 
-        final, ys = ops(xs).scan(step, {"c": state["c"], "h": state["h"]}, (gates, reset))
+        final, ys = ops(xs).scan(step, {"c": memory["c"], "h": memory["h"]}, (gates, reset))
         return ys, final
-
-    def initial(self, batch: int) -> dict[str, np.ndarray]:
-        """The state of a fresh start."""
-        return {name: np.zeros((batch, self.size), np.float32) for name in ("c", "h")}
 
     def _cell(self, p: Params, gates: Any, state: Tree) -> dict[str, Any]:
         """From the inputs' share of the gates (input, forget, candidate, output) [B, 4H] to the new state."""
@@ -111,6 +111,11 @@ class LSTM(Component):
 def _cleared(state: Tree, reset: Any) -> Tree:
     """The state [B, H] with the rows whose ``reset`` [B] is true set to zero."""
     return map_leaves(lambda leaf: ops(leaf).where(reset[..., None], ops(leaf).zeros_like(leaf), leaf), state)
+
+
+def memory_for(kind: str, size: int) -> Component | None:
+    """The recurrent layer of a setting ``memory``: "lstm", "gru", or None for "none"."""
+    return {"none": None, "lstm": LSTM(size), "gru": GRU(size)}[kind]
 
 
 class Embedding(Component):

@@ -1,0 +1,193 @@
+"""Rollouts: the next steps of every environment, in order, learned from once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from starling.backends import ops
+from starling.core.errors import ConfigError
+from starling.core.spaces import Bool, Dict, Float
+from starling.core.trees import Tree, map_leaves
+from starling.envs.protocol import Step
+from starling.experience.cadence import EachBatch, Round
+from starling.experience.plan import Accumulator, Acted, Batch, Feed, Plan, StepSpaces
+
+__all__ = ["Rollouts", "first_steps", "rewards_and_discounts"]
+
+BEHIND = ("next_obs", "memory")  # parts of a rollout without time: after its last step, before its first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollouts(Plan):
+    """On-policy: ``length`` steps of ``envs`` environments make a batch."""
+
+    envs: int
+    length: int  # steps of each environment, T
+    returns_gamma: float | None = None  # discount of the return so far, where that is part of a step
+
+    @property
+    def batch_rows(self) -> int:
+        return self.envs * self.length
+
+    def batch_space(self, spaces: StepSpaces) -> Dict:
+        """[T, B] everywhere, [B] for ``next_obs``, the observations after the last step, and for ``memory``, what
+        acting carried before the first. ``bootstrap`` is the value of the observation that a cut episode ended with,
+        as the acting weights saw it, 0 elsewhere; ``mask`` is 0 where a row is no step."""
+        numbers = dict.fromkeys(("reward", "bootstrap", "mask"), Float())
+        flags = dict.fromkeys(("terminated", "truncated"), Bool())
+        returns = {} if self.returns_gamma is None else {"discounted_return": Float()}
+        step = Dict({"obs": spaces.obs, "action": spaces.action, **numbers, **flags, **returns, **spaces.extras.spaces})
+        behind: dict[str, Any] = {"next_obs": spaces.obs.ranked(batch=True)}
+        if spaces.memory.spaces:
+            behind["memory"] = spaces.memory.ranked(batch=True)
+        return Dict({**step.ranked(time=True, batch=True).spaces, **behind})
+
+    def shared(self, learners: int) -> Rollouts:
+        if self.envs % learners:
+            raise ConfigError(
+                f"envs={self.envs} cannot be shared equally by {learners} learners; "
+                f"use a multiple, such as {learners * -(-self.envs // learners)}."
+            )
+        return replace(self, envs=self.envs // learners)
+
+    def envs_per_actor(self, chunks: int) -> int:
+        if self.envs % chunks:
+            raise ConfigError(
+                f"envs={self.envs} cannot be shared equally by the {chunks} chunks of a batch; "
+                f"use a multiple, such as {chunks * -(-self.envs // chunks)}."
+            )
+        return self.envs // chunks
+
+    def cadence(self, total: int, workers: int = 1) -> EachBatch:
+        return EachBatch(total)
+
+    def accumulator(self, spaces: StepSpaces, envs: int, chunk: int, priorities: Any = None) -> RolloutAccumulator:
+        return RolloutAccumulator(self, spaces, envs)
+
+    def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> RolloutFeed:
+        return RolloutFeed(chunks)
+
+
+class RolloutAccumulator(Accumulator):
+    """[T, B] arrays of every environment's next T steps."""
+
+    bootstraps: ClassVar[bool] = True
+
+    def __init__(self, plan: Rollouts, spaces: StepSpaces, envs: int) -> None:
+        self._plan, self._spaces, self._envs = plan, spaces, envs
+        self._returns = np.zeros(envs, np.float32)  # discounted, of the running episodes
+        self._begin()
+
+    def _begin(self) -> None:
+        self._obs: list[Tree] = []
+        self._acted: list[Acted] = []
+        self._steps: list[Step] = []
+        self._bootstrap: dict[int, np.ndarray] = {}
+
+    @property
+    def full(self) -> bool:
+        return len(self._steps) == self._plan.length
+
+    def add(self, obs: Tree, acted: Acted, step: Step, bootstrap: np.ndarray | None) -> None:
+        if bootstrap is not None:
+            self._bootstrap[len(self._steps)] = bootstrap
+        self._obs.append(obs)
+        self._acted.append(acted)
+        self._steps.append(step)
+
+    def take(self) -> Tree:
+        steps, acted = self._steps, self._acted
+        reward = np.array([step.reward for step in steps])  # [T, B]
+        chunk = {
+            "obs": _stack(self._obs),
+            "action": _stack([each.action for each in acted]),
+            "reward": reward,
+            "terminated": np.array([step.terminated for step in steps]),
+            "truncated": np.array([step.truncated for step in steps]),
+            "mask": np.array([step.valid for step in steps]).astype(np.float32),
+            "bootstrap": np.zeros_like(reward),
+            "next_obs": steps[-1].obs,
+        }
+        for name in self._spaces.extras.spaces:
+            chunk[name] = _stack([each.extras[name] for each in acted])
+        for t, value in self._bootstrap.items():
+            chunk["bootstrap"][t] = value
+        if self._spaces.memory.spaces:
+            chunk["memory"] = acted[0].memory
+        if self._plan.returns_gamma is not None:
+            chunk["discounted_return"] = self._discounted(steps, self._plan.returns_gamma)
+        self._begin()
+        return chunk
+
+    def _discounted(self, steps: list[Step], gamma: float) -> np.ndarray:
+        """The discounted return so far of each step's episode."""
+        found = np.zeros((len(steps), self._envs), np.float32)
+        for t, step in enumerate(steps):
+            found[t] = self._returns = gamma * self._returns + step.reward
+            over = step.terminated | step.truncated | ~step.valid
+            if over.any():
+                self._returns = np.where(over, np.float32(0), self._returns)
+        return found
+
+    def blank(self) -> Tree:
+        spaces = self._plan.batch_space(self._spaces).spaces
+        return {
+            name: space.zeros((self._envs,) if name in BEHIND else (self._plan.length, self._envs))
+            for name, space in spaces.items()
+        }
+
+    def state(self) -> Tree:
+        return {"returns": self._returns.copy()}
+
+    def restore(self, state: Tree) -> None:
+        self._returns = np.array(state["returns"])
+
+
+def _stack(trees: list[Tree]) -> Tree:
+    if isinstance(trees[0], np.ndarray):
+        return np.array(trees)  # faster than np.stack for many small arrays
+    return map_leaves(lambda *leaves: np.array(leaves), *trees)
+
+
+class RolloutFeed(Feed):
+    """A batch is some chunks side by side, in the order in which they are given."""
+
+    whole: ClassVar[bool] = True
+
+    def __init__(self, chunks: int) -> None:
+        self.chunks = chunks
+        self._batch: Tree = None
+
+    def add(self, chunks: list[Tree]) -> None:
+        self._batch = chunks[0] if len(chunks) == 1 else _side_by_side(chunks)
+
+    def batches(self, round: Round) -> Iterator[Batch]:
+        yield Batch(self._batch, 1)
+
+
+def _side_by_side(chunks: list[Tree]) -> Tree:
+    return {
+        name: map_leaves(
+            lambda *x, axis=0 if name in BEHIND else 1: np.concatenate(x, axis=axis), *(chunk[name] for chunk in chunks)
+        )
+        for name in chunks[0]
+    }
+
+
+def rewards_and_discounts(batch: Tree, reward: Any, gamma: float) -> tuple[Any, Any]:
+    """(r_t, discount_t) [T, B]: 0 is the discount wherever an episode ended; where it was cut, the value of what it
+    ended with is part of the reward."""
+    xp = ops(reward)
+    goes_on = batch["mask"] * (1.0 - xp.astype(batch["terminated"] | batch["truncated"], xp.float32))
+    return reward + gamma * batch["bootstrap"], gamma * goes_on
+
+
+def first_steps(batch: Tree) -> Any:
+    """[T+1, B]: where an episode begins after the first step, the observation behind the last one included."""
+    xp = ops(batch["mask"])
+    over = batch["terminated"] | batch["truncated"] | (batch["mask"] == 0.0)  # [T, B]
+    return xp.concat([xp.zeros_like(over[:1, ...]), over], axis=0)

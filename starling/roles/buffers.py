@@ -1,0 +1,157 @@
+"""Replay apart from learning, as in Ape-X: buffers keep what actors send, learners ask them for samples."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from starling.core.effects import Checkpoint, Publish, Put, RoleCode, Take
+from starling.core.trees import Tree
+from starling.experience.plan import Batch
+from starling.formations import RoleId, Start
+from starling.roles.actors import blank_chunk
+from starling.roles.context import Context
+from starling.roles.learner import Learner
+from starling.roles.learning import learn, learner_of
+from starling.roles.run_counters import Reporter, RunCounters, Tally
+
+if TYPE_CHECKING:
+    from starling.data import Limiter
+    from starling.experience.tables import TableFeed
+
+__all__ = ["buffer", "make_buffer", "make_sampling_learner", "sampling_learner"]
+
+PUBLISH_EVERY = 16  # updates between publications of the weights
+
+
+def buffer(
+    feed: TableFeed, limiter: Limiter, rows: int, largest: int, ahead: int, every: int, inserted: int = 0
+) -> RoleCode:
+    """Keeps what actors send, up to ``largest`` rows at a time, and hands samples of ``rows`` to learners, at the
+    rate that the limiter allows. Up to ``ahead`` samples may be on their way."""
+    tally, save_at = Tally(), (inserted // every + 1) * every
+    feed.in_turn = ahead + 2
+    while True:
+        counts, capacity = feed.counts, feed.drawing.capacity
+        full, early = limiter.holds_insert(largest, counts, capacity), limiter.holds_sample(rows, counts)
+        edges = (*(() if full else ("experience",)), *(() if early else ("requests",)), "priorities")
+        edge, sender, item = yield Take(edges, borrow=True, why=full or early or "")
+        if edge == "priorities":
+            feed.table.update_priorities(item["keys"], item["priorities"])
+        elif edge == "requests":
+            batch = feed.draw(rows, float(item["progress"]))
+            reply = {"batch": batch.data, "versions": batch.versions, "keys": batch.keys.copy(), "about": tally.take()}
+            yield Put("samples", reply, to=sender)
+        else:
+            tally.add(item["about"])
+            feed.add([item["data"]])
+            inserted += int(item["data"]["rows"])
+        if inserted >= save_at:
+            save_at = (inserted // every + 1) * every
+            yield Checkpoint(inserted, partial(_kept, feed, inserted))
+
+
+def _kept(feed: TableFeed, inserted: int) -> Tree:
+    return {"feed": feed.state(), "inserted": inserted}
+
+
+def sampling_learner(
+    who: Learner,
+    counters: RunCounters,
+    report: Reporter,
+    buffers: list[int],
+    ahead: int,
+    fresh: bool,
+    unanswered: tuple[int, ...] = (),
+) -> RoleCode:
+    """Learns from the samples of buffers, of which ``ahead`` are asked for before they are needed."""
+
+    def state() -> Tree:
+        return {"learner": who.state(), "counters": counters.state()}
+
+    def publication() -> Publish:
+        return Publish("weights", {"params": who.acting_weights(), "steps": np.int64(counters.steps)}, who.version)
+
+    def request() -> Tree:
+        return {"progress": np.float32(progress())}
+
+    def progress() -> float:
+        return min(1.0, counters.steps / counters.length.total)
+
+    yield publication()
+    if fresh:
+        yield counters.checkpoint(state)
+    for i, to in enumerate(buffers):
+        for _ in range(ahead - (unanswered[i] if unanswered else 0)):
+            yield Put("requests", request(), to=to)
+    while not counters.done:
+        _, sender, sample = yield Take(("samples",), borrow=True)
+        yield Put("requests", request(), to=sender)
+        counters.accept(sample["about"], who.version)
+        counters.note_lag(who.version - sample["versions"])
+        yield from learn(who, Batch(sample["batch"], 1), progress(), counters.learners)
+        if who.algorithm.plan.prioritizes:
+            yield Put("priorities", {"keys": sample["keys"], "priorities": who.priorities()}, to=sender)
+        who.ticket()()  # what was borrowed is given back by taking more
+        if who.version % PUBLISH_EVERY == 0:
+            yield publication()
+        yield from counters.agree(True)
+        yield from counters.report(report, state)
+    yield from counters.report(report, state, last=True)
+    return who.weights()
+
+
+def _plan_of_buffers(context: Context) -> Any:
+    return context.whole_plan.buffered(context.formation.count("learner"), context.formation.count("buffer"))
+
+
+def make_buffer(context: Context, role: RoleId, start: Start) -> RoleCode:
+    """A shard of the replay table."""
+    from starling.data import MinSize, SamplesPerInsert
+
+    plan, shards = _plan_of_buffers(context), context.formation.count("buffer")
+    feed: Any = plan.feed(context.algorithm.step_spaces, 1, context.seed, role.index)
+    state = context.restored(role, start)
+    inserted = 0
+    if state is not None:
+        feed.restore(state["feed"])
+        inserted = int(state["inserted"])
+    given = context.counts.samples_per_insert
+    ratio = plan.samples_per_insert * context.formation.count("learner") if given is None else given
+    largest = len(blank_chunk(context)["data"]["items"]["reward"])
+    least = max(plan.batch_size, plan.first_items // shards)
+    margin = plan.batch_size + ratio * largest
+    limiter = SamplesPerInsert(ratio, margin=margin, min_size=least) if ratio else MinSize(least)
+    ahead = context.counts.queue or 1
+    return buffer(feed, limiter, plan.batch_size, largest, ahead, context.length.checkpoint_every, inserted)
+
+
+def make_sampling_learner(context: Context, role: RoleId, start: Start) -> RoleCode:
+    """Learns from the samples of its buffers."""
+    who = learner_of(context, role)
+    counters = RunCounters(context.length, learners=context.formation.count(role.kind))
+    state = context.restored(role, start)
+    if state is not None:
+        who.restore(state["learner"])
+        counters.restore(state["counters"])
+    buffers = context.formation.targets(context.formation.edge("requests"), role.index)
+    ahead = context.counts.queue or 1
+    return sampling_learner(who, counters, context.reporter(who), buffers, ahead, state is None, start.unanswered)
+
+
+def blank_request(context: Context) -> Tree:
+    return {"progress": np.float32(0)}
+
+
+def blank_sample(context: Context) -> Tree:
+    plan = _plan_of_buffers(context)
+    rows, about = plan.batch_size, Tally().take()
+    batch = plan.batch_space(context.algorithm.step_spaces).zeros((rows,))
+    return {"batch": batch, "versions": np.zeros(rows, np.int64), "keys": np.zeros(rows, np.int64), "about": about}
+
+
+def blank_priorities(context: Context) -> Tree:
+    rows = _plan_of_buffers(context).batch_size
+    return {"keys": np.zeros(rows, np.int64), "priorities": np.zeros(rows, np.float32)}

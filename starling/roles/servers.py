@@ -1,0 +1,225 @@
+"""Gradients that travel: parameter servers, and workers that act and compute gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from starling.algorithms.gradient import GradientAlgorithm
+from starling.backends import get_backend
+from starling.components.graph.build import Graph, build
+from starling.core.effects import Effect, Latest, Publish, Put, Report, RoleCode, Take
+from starling.core.params import Params, with_scopes
+from starling.core.trees import Tree, items, leaves, map_leaves
+from starling.experience.cadence import Cadence
+from starling.experience.plan import Feed
+from starling.formations import RoleId, Start
+from starling.roles.acting import LocalActing
+from starling.roles.actors import collector_of, envs_per_actor
+from starling.roles.collector import Collector
+from starling.roles.context import Context
+from starling.roles.learner import GradientLearner
+from starling.roles.parameters import merged, part_of, shards_of, state_part
+from starling.roles.policy import Policy
+from starling.roles.run_counters import Reporter, RunCounters, Tally
+
+__all__ = ["ParameterShard", "make_server", "make_worker", "parameter_server", "worker"]
+
+REPORT_EVERY = 50  # pushes between a worker's reports
+
+
+class ParameterShard:
+    """A shard of the learner's state, to which gradients of its parameters are applied."""
+
+    def __init__(self, graph: Graph, shard: set[str]) -> None:
+        self.graph, self.version = graph, 0
+        algorithm: GradientAlgorithm = graph.root  # type: ignore[assignment]
+        self._state = state_part(algorithm.init(graph.parameters()), shard)
+        self._apply = graph.function("apply_gradients", donate=(0,))
+        self._absorb = graph.function("absorb", donate=(0,))
+
+    def apply(self, gradients: Tree, progress: float) -> None:
+        """Take one step along the gradients."""
+        state = {**self._state, "progress": self.graph.place(np.float32(progress))}
+        self._state = self._apply(state, self.graph.place(gradients))
+        self.version += 1
+
+    def absorb(self, statistics: Tree) -> None:
+        """Add the statistics of a batch."""
+        self._state = self._absorb(self._state, self.graph.place(statistics))
+
+    def view(self) -> Tree:
+        """What workers need of the shard to compute gradients, all but the optimisers' slots."""
+        return self._host({name: part for name, part in self._state.items() if name != "optimisers"})
+
+    def weights(self) -> Params:
+        return self._host(self._state["params"])
+
+    def state(self) -> Tree:
+        return {"version": self.version, "kept": with_scopes(self._host(self._state), dict)}
+
+    def restore(self, state: Tree) -> None:
+        self.version = int(state["version"])
+        kept = dict(items(state["kept"]))
+        host = self._host(self._state)
+        paths = iter([path for path, _ in items(host)])
+        self._state = self.graph.place(map_leaves(lambda leaf: np.asarray(kept[next(paths)], leaf.dtype), host))
+
+    def _host(self, tree: Tree) -> Any:
+        return map_leaves(np.array, with_scopes(self.graph.backend.to_numpy(tree), Params))
+
+
+def parameter_server(shard: ParameterShard, counters: RunCounters, fresh: bool) -> RoleCode:
+    """Applies the gradients of workers to its shard of the parameters, in the order in which they come."""
+
+    def state() -> Tree:
+        return {"shard": shard.state(), "counters": counters.state()}
+
+    def report() -> tuple[dict[str, float], dict[str, Any]]:
+        return {"updates": shard.version}, {}
+
+    def publication() -> Publish:
+        return Publish("weights", {**shard.view(), "steps": np.int64(counters.steps)}, shard.version)
+
+    yield publication()
+    if fresh:
+        yield counters.checkpoint(state)
+    while not counters.done:
+        item = (yield Take(("gradients",), borrow=True)).item
+        counters.accept(item["about"], shard.version)
+        counters.note_lag(shard.version - int(item["about"]["version"]))
+        shard.apply(item["gradients"], float(item["progress"]))
+        if item["last"] and leaves(item["statistics"]):
+            shard.absorb(item["statistics"])
+        yield publication()
+        yield from counters.agree(True)
+        yield from counters.report(report, state)
+    yield from counters.report(report, state, last=True)
+    return shard.weights()
+
+
+def worker(
+    who: GradientLearner,
+    acting: WorkerActing,
+    join: Any,
+    feed: Feed,
+    cadence: Cadence,
+    shards: list[set[str]],
+    report: Reporter,
+    pushed: int,
+) -> RoleCode:
+    """Acts, computes gradients, and sends to every server those of its shard; ``pushed`` is how often it did before."""
+    collector: Collector = join((yield from acting.pull(pushed)))
+    tally, prioritizes = Tally(), who.algorithm.plan.prioritizes
+    while True:
+        chunk = yield from collector.collect()
+        feed.add([chunk["data"]])
+        tally.add(chunk["about"])
+        for round in cadence.due(collector.run_steps, feed.ready):
+            for batch in feed.batches(round):
+                for i in range(batch.updates):
+                    data = batch.data if batch.updates == 1 else map_leaves(lambda x, i=i: x[i], batch.data)
+                    statistics = who.statistics(data)
+                    for gradients, _, last in who.gradient_steps(data, round.progress):
+                        if len(shards) > 1:  # a single server sees all of them, and clips by itself
+                            gradients = who.clipped(gradients)
+                        tally.version = acting.policy.version
+                        about = tally.take() if last else _nothing(tally.version)
+                        for server, shard in enumerate(shards):
+                            message = {
+                                "gradients": part_of(gradients, shard),
+                                "statistics": statistics if server == 0 else {},
+                                "progress": np.float32(round.progress),
+                                "last": np.bool_(last),
+                                "about": about,
+                            }
+                            yield Put("gradients", message, to=server)
+                        pushed += 1
+                        yield from acting.pull(pushed)
+                        if pushed % REPORT_EVERY == 0:
+                            values, histograms = report()
+                            del values["updates"]  # the servers know
+                            yield Report(-1, values, histograms)
+                if prioritizes:
+                    feed.learned(batch, who.priorities())
+
+
+def _nothing(version: int = 0) -> Tree:
+    """An empty tally, in the layout of every one."""
+    tally = Tally()
+    tally.version = version
+    return tally.take()
+
+
+class WorkerActing(LocalActing):
+    """Acts with the weights that the worker learns with, which it pulls from all servers after each push."""
+
+    def __init__(self, policy: Policy, rows: int, who: GradientLearner, servers: int) -> None:
+        super().__init__(policy, rows)
+        self._who, self._servers = who, servers
+
+    def pull(self, pushed: int) -> Generator[Effect, Any, int]:
+        """The state after so many pushes of its own; the steps that the run has taken."""
+        parts = []
+        for server in range(self._servers):
+            parts.append((yield Latest("weights", after=pushed + 1, sender=server)))
+        view = merged([part.value for part in parts])
+        steps = int(view.pop("steps"))
+        self._who.see(view)
+        self.policy.load(view["params"], min(part.version for part in parts))
+        return steps
+
+
+def make_server(context: Context, role: RoleId, start: Start) -> RoleCode:
+    """A shard of the parameters."""
+    shard = ParameterShard(context.learning_graph(), _shards(context)[role.index])
+    counters = RunCounters(context.length)
+    state = context.restored(role, start)
+    if state is not None:
+        shard.restore(state["shard"])
+        counters.restore(state["counters"])
+    return parameter_server(shard, counters, fresh=state is None)
+
+
+def make_worker(context: Context, role: RoleId, start: Start) -> RoleCode:
+    """Acts and computes gradients."""
+    workers, plan = context.formation.count(role.kind), context.plan
+    who = GradientLearner(context.learning_graph(), context.seed, context.summaries, role.index)
+    rows = envs_per_actor(context, role.kind)
+    acting = WorkerActing(Policy(context.acting_graph()), rows, who, context.formation.count("server"))
+    return worker(
+        who,
+        acting,
+        collector_of(context, role, start, acting),
+        plan.feed(context.algorithm.step_spaces, 1, context.seed, role.index),
+        plan.cadence(context.length.total, workers),
+        _shards(context),
+        context.reporter(who),
+        start.sent,
+    )
+
+
+def _shards(context: Context) -> list[set[str]]:
+    """The parameters that each server holds."""
+    sizes = {path: int(np.prod(spec.shape)) for path, spec in context.assembly.parameters.items()}
+    return shards_of(sizes, context.formation.count("server"))
+
+
+def blank_views(context: Context) -> list[Tree]:
+    """What each server publishes."""
+    graph = build(context.assembly, get_backend("numpy"), context.seed)
+    return [{**ParameterShard(graph, shard).view(), "steps": np.int64(0)} for shard in _shards(context)]
+
+
+def blank_pushes(context: Context) -> list[Tree]:
+    """What workers send to each server."""
+    algorithm: Any = context.algorithm
+    batch = context.plan.batch_space(algorithm.step_spaces)
+    statistics = map_leaves(np.asarray, algorithm.observe(batch.zeros_with({"time": 1, "batch": 1})))
+    rest = {"progress": np.float32(0), "last": np.bool_(False), "about": _nothing()}
+    return [
+        {"gradients": algorithm.moving(view["params"]), "statistics": statistics if i == 0 else {}, **rest}
+        for i, view in enumerate(blank_views(context))
+    ]
