@@ -42,7 +42,7 @@ def state_part(tree: Tree, shard: set[str]) -> Tree:
     """A learner's state with the parameters of the shard alone; what is no parameter stays."""
     if not isinstance(tree, dict):
         return tree
-    if isinstance(tree, Params):
+    if isinstance(tree, Params) or set(tree) & {path.split(".")[0] for path in shard}:  # some backends keep plain dicts
         return part_of(tree, shard)
     return {name: state_part(child, shard) for name, child in tree.items()}
 

@@ -188,8 +188,10 @@ from starling.core.effects import Newest, Put
 from starling.formations import RoleId
 program = Program(resolve({"algo": "ALGO", "env": "CartPole-v1", "formation": "FORMATION"}))
 code = program.role(RoleId("actor", 0), Start())
+newest = Newest({"params": program.acting_part(program.initial), "steps": 0}, 0, 1)
 code.send(None)
-effect = code.send(Newest({"params": program.acting_part(program.initial)}, 0, 1))
+code.send(newest)  # it joins, and asks for weights once more
+effect = code.send(newest._replace(value=None))
 assert isinstance(effect, Put), effect
 print([name for name in ("jax", "torch", "numba") if name in sys.modules])
 """
