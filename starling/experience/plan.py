@@ -24,7 +24,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -32,9 +32,6 @@ from starling.core.spaces import Dict, Space
 from starling.core.trees import Tree
 from starling.envs.protocol import Step
 from starling.experience.cadence import Cadence, Round
-
-if TYPE_CHECKING:
-    from starling.data import Table
 
 __all__ = ["Accumulator", "Acted", "Batch", "Feed", "Perturbable", "Plan", "StepSpaces"]
 
@@ -138,10 +135,6 @@ class Feed(ABC):
 
     def learned(self, batch: Batch, priorities: np.ndarray) -> None:  # noqa: B027
         """What an update found of each row of its batch; called where the plan prioritizes."""
-
-    def tables(self) -> dict[str, Table]:
-        """What is too large to be part of ``state``, and is saved by itself."""
-        return {}
 
     def state(self) -> Tree:
         return {}

@@ -165,9 +165,6 @@ class TableFeed(Feed):
 
     # -- saving
 
-    def tables(self) -> dict[str, Table]:
-        return {self._name: self.table}
-
     def state(self) -> Tree:
         return {"planes": self._planes if self._images else {}, "table": self.table.state()}
 

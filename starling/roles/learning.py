@@ -61,10 +61,6 @@ class Learning:
             later, steps = self.who.promised_weights(), np.int64(self.counters.steps)
             self._published = (lambda: {"params": later(), "steps": steps}), self.who.version
 
-    def round(self, round: Round) -> Generator[Effect, Any, None]:
-        """Learn from the batches of a round."""
-        yield from learn_round(self.who, self.feed, round, self.counters)
-
     def state(self) -> Tree:
         """Everything needed to go on."""
         state = {"learner": self.who.state(), "feed": self.feed.state(), "cadence": self.cadence.state()}
@@ -94,7 +90,7 @@ def learner(learning: Learning, chunks: Callable[[], Generator[Effect, Any, list
         yield from counters.agree(feed.ready)
         learning.promise()
         for round in learning.cadence.due(counters.steps, counters.ready):
-            yield from learning.round(round)
+            yield from learn_round(learning.who, feed, round, counters)
         yield learning.publication()
         yield from counters.report(learning.report, learning.state)
     yield from counters.report(learning.report, learning.state, last=True)
