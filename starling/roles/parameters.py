@@ -38,13 +38,14 @@ def part_of(params: Tree, shard: set[str], path: str = "") -> Params:
     return found
 
 
-def state_part(tree: Tree, shard: set[str]) -> Tree:
-    """A learner's state with the parameters of the shard alone; what is no parameter stays."""
-    if not isinstance(tree, dict):
-        return tree
-    if isinstance(tree, Params) or set(tree) & {path.split(".")[0] for path in shard}:  # some backends keep plain dicts
-        return part_of(tree, shard)
-    return {name: state_part(child, shard) for name, child in tree.items()}
+def state_part(state: Tree, shard: set[str]) -> Tree:
+    """A learner's state with the parameters of the shard alone, and their copies and optimisers' slots."""
+    optimisers = {
+        name: {slot: part_of(kept, shard) if isinstance(kept, dict) else kept for slot, kept in slots.items()}
+        for name, slots in state["optimisers"].items()
+    }
+    params, targets = part_of(state["params"], shard), part_of(state["targets"], shard)
+    return {**state, "params": params, "targets": targets, "optimisers": optimisers}
 
 
 def merged(parts: list[Tree]) -> Params:
