@@ -36,7 +36,7 @@ class ParameterShard:
     def __init__(self, graph: Graph, shard: set[str]) -> None:
         self.graph, self.version = graph, 0
         algorithm: GradientAlgorithm = graph.root  # type: ignore[assignment]
-        self._state = state_part(algorithm.init(graph.parameters()), shard)
+        self._state = graph.scoped(state_part(algorithm.init(graph.parameters()), shard))
         self._apply = graph.function("apply_gradients", donate=(0,))
         self._absorb = graph.function("absorb", donate=(0,))
 

@@ -58,7 +58,11 @@ class Graph:
 
     def place(self, tree: Tree) -> Tree:
         """A copy of a NumPy tree of parameters, or of a learner's state, as arrays on the graph's devices."""
-        return with_scopes(self.backend.from_numpy(tree, self.devices), self.backend.scope_type)
+        return self.scoped(self.backend.from_numpy(tree, self.devices))
+
+    def scoped(self, tree: Tree) -> Tree:
+        """The tree with the backend's kind of dict everywhere: compiled functions are compiled anew for another."""
+        return with_scopes(tree, self.backend.scope_type)
 
     def joined(self, tree: Tree) -> Any:
         """A copy of all leaves, one after the other, as one vector; ``cutter`` makes the way back."""
@@ -73,7 +77,7 @@ class Graph:
             return with_scopes(params, Params)
         if paths not in self._joins:
             self._joins[paths] = self.backend.compile(self.joined, devices=self.devices)
-        vector = np.require(self.backend.array(self._joins[paths](params)), requirements="W")
+        vector = np.require(self.backend.array(self._joins[paths](self.scoped(params))), requirements="W")
         return cutter(with_scopes(params, Params))(vector)
 
     def function(
