@@ -47,8 +47,8 @@ class ActorCriticConfig(Settings):
     memory_size: int = setting(64, "units of the recurrent layer", 1, 1e6)
     hidden: tuple[int, ...] = setting((64, 64), "sizes of the hidden layers of policy and value, each", 1, 1e6)
     activation: str = setting("tanh", "activation of the hidden layers")
-    torso: dict[str, Any] = setting({}, "a component spec in place of hidden and activation")
-    image: dict[str, Any] = setting({}, "a component spec in place of the network for images")
+    torso: Component | None = setting(None, "a component in place of hidden and activation")
+    image: Component | None = setting(None, "a component in place of the network for images")
 
 
 def networks_for(algo: str, config: ActorCriticConfig, obs: Space, action: Space) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from starling.algorithms.base import Choice, Learned
 from starling.algorithms.gradient import GradientAlgorithm
 from starling.algorithms.policies import clipped_to_bounds, policy_noise, require_flat
 from starling.backends import ops
-from starling.components.base import api
+from starling.components.base import Component, api
 from starling.components.networks.heads import policy_head_for
 from starling.components.networks.normalisers import ObservationNormaliser, ReturnScale
 from starling.components.networks.whole import PolicyNetwork, seeing, torso_for
@@ -39,8 +39,8 @@ class BCConfig(Settings):
     normalise_observations: bool = setting(False, "subtract the running mean of observations and divide by deviation")
     hidden: tuple[int, ...] = setting((64, 64), "sizes of the hidden layers", 1, 1e6)
     activation: str = setting("tanh", "activation of the hidden layers")
-    torso: dict[str, Any] = setting({}, "a component spec in place of hidden and activation")
-    image: dict[str, Any] = setting({}, "a component spec in place of the network for images")
+    torso: Component | None = setting(None, "a component in place of hidden and activation")
+    image: Component | None = setting(None, "a component in place of the network for images")
 
     envs: ClassVar[int] = 1  # nobody acts
 

@@ -13,7 +13,7 @@ import numpy as np
 from starling.algorithms.base import Algorithm, Choice, Learned
 from starling.algorithms.policies import clipped_to_bounds, require_flat
 from starling.backends import ops
-from starling.components.base import api
+from starling.components.base import Component, api
 from starling.components.graph.assembly import assemble
 from starling.components.networks.heads import policy_head_for
 from starling.components.networks.whole import PolicyNetwork, seeing, torso_for
@@ -40,8 +40,8 @@ class ESConfig(Settings):
     weight_decay: float = setting(0.005, "share of the parameters taken off at each step, by the learning rate", 0, 1)
     hidden: tuple[int, ...] = setting((32,), "sizes of the hidden layers", 1, 1e6)
     activation: str = setting("tanh", "activation of the hidden layers")
-    torso: dict[str, Any] = setting({}, "a component spec in place of hidden and activation")
-    image: dict[str, Any] = setting({}, "a component spec in place of the network for images")
+    torso: Component | None = setting(None, "a component in place of hidden and activation")
+    image: Component | None = setting(None, "a component in place of the network for images")
 
 
 class ES(Algorithm):

@@ -69,7 +69,7 @@ class R2D2Config(Settings):
     memory_size: int = setting(64, "units of the recurrent layer", 1, 1e6)
     hidden: tuple[int, ...] = setting((64,), "sizes of the hidden layers before the recurrent one", 1, 1e6)
     activation: str = setting("relu", "activation of the hidden layers")
-    image: dict[str, Any] = setting({}, "a component spec in place of the network for images")
+    image: Component | None = setting(None, "a component in place of the network for images")
 
 
 class RecurrentQ(Component):

@@ -14,7 +14,7 @@ from starling.algorithms.base import Choice, Learned
 from starling.algorithms.gradient import GradientAlgorithm
 from starling.algorithms.policies import policy_noise, scaled_to_bounds
 from starling.backends import ops
-from starling.components.base import api
+from starling.components.base import Component, api
 from starling.components.networks.heads import TwinCritics, ValueHead, squashed_head_for
 from starling.components.networks.initialisers import constant
 from starling.components.networks.normalisers import ObservationNormaliser, ReturnScale
@@ -57,8 +57,8 @@ class SACConfig(Settings):
     normalise_rewards: bool = setting(False, "divide rewards by the running deviation of the discounted return")
     hidden: tuple[int, ...] = setting((256, 256), "sizes of the hidden layers", 1, 1e6)
     activation: str = setting("relu", "activation of the hidden layers")
-    torso: dict[str, Any] = setting({}, "a component spec in place of hidden and activation")
-    image: dict[str, Any] = setting({}, "a component spec in place of the network for images")
+    torso: Component | None = setting(None, "a component in place of hidden and activation")
+    image: Component | None = setting(None, "a component in place of the network for images")
 
 
 class SAC(GradientAlgorithm):

@@ -21,7 +21,7 @@ from starling.backends.tracing import Tracer, opaque
 from starling.core.errors import ConfigError, MissingExtraError
 from starling.core.trees import leaves, map_leaves
 
-__all__ = ["Adapter", "ModuleKind", "adapter_of", "kind_of"]
+__all__ = ["Adapter", "ModuleKind", "adapter_of", "kind_of", "kind_of_class"]
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,22 @@ _KINDS = {
 }
 
 
-def kind_of(module: Any) -> ModuleKind:
-    """What kind of module it is; refuses what is none, and one whose framework is not installed."""
-    for base in type(module).__mro__:
+def kind_of_class(cls: type) -> ModuleKind | None:
+    """What kind of module the instances of a class are; None where they are none."""
+    for base in cls.__mro__:
         for place, kind in _KINDS.items():
             if base.__name__ == "Module" and f"{base.__module__}.".startswith(f"{place}."):
-                if importlib.util.find_spec(kind.package) is None:
-                    raise MissingExtraError(kind.package, kind.extra)
                 return kind
+    return None
+
+
+def kind_of(module: Any) -> ModuleKind:
+    """What kind of module it is; refuses what is none, and one whose framework is not installed."""
+    kind = kind_of_class(type(module))
+    if kind is not None:
+        if importlib.util.find_spec(kind.package) is None:
+            raise MissingExtraError(kind.package, kind.extra)
+        return kind
     raise ConfigError(
         f"{type(module).__name__} arrived; expected an instance of torch.nn.Module, flax.linen.Module, "
         f"flax.nnx.Module or equinox.Module."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import sys
 import typing
 from typing import Any
@@ -11,14 +12,17 @@ from typing import Any
 import tyro
 
 from starling.algorithms import get_algorithm
+from starling.components.base import Component
+from starling.components.specs import to_spec
 from starling.core.errors import SpaceError
 from starling.core.settings import help_of
 from starling.experiments.config import Run, RunOptions, check_effects, resolve
 from starling.experiments.running import Result, start
+from starling.experiments.settings import overridden
 
 __all__ = ["parse", "report", "train"]
 
-_NOT_FLAGS = ("env_options", "simulation", "torso", "image")  # mappings: for a configuration file
+_NOT_FLAGS = ("env_options", "simulation")  # mappings: for a configuration file
 
 
 def train(args: list[str]) -> int:
@@ -47,7 +51,7 @@ def parse(args: list[str]) -> Run:
     settings = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}
     run = Run(
         options=dataclasses.replace(below.options, **options),
-        algorithm=dataclasses.replace(below.algorithm, **settings),
+        algorithm=overridden(below.algorithm, settings, below.options.algo),
         preset=below.preset,
     )
     check_effects(run)
@@ -70,16 +74,21 @@ def _arguments(below: Run) -> type:
 def _flags(cls: type, values: Any) -> list[tuple[str, Any, Any]]:
     hints = _hints(cls)
     fields = [f for f in dataclasses.fields(cls) if f.name not in _NOT_FLAGS]
-    return [(f.name, hints[f.name], dataclasses.field(default=getattr(values, f.name))) for f in fields]
+    return [(f.name, hints[f.name], dataclasses.field(default=_as_flag(getattr(values, f.name)))) for f in fields]
+
+
+def _as_flag(value: Any) -> Any:
+    return json.dumps(to_spec(value)) if isinstance(value, Component) else value
 
 
 def _hints(cls: type) -> dict[str, Any]:
     """The types of a dataclass's fields, each with its help."""
-    helps = help_of(cls)
-    return {
-        name: typing.Annotated[hint, tyro.conf.arg(help=helps[name])] if name in helps else hint
-        for name, hint in typing.get_type_hints(cls).items()
-    }
+    helps, found = help_of(cls), {}
+    for name, hint in typing.get_type_hints(cls).items():
+        if Component in typing.get_args(hint):
+            hint, helps[name] = str | None, f"{helps[name]}: a .yaml or .json file, or JSON"
+        found[name] = typing.Annotated[hint, tyro.conf.arg(help=helps[name])] if name in helps else hint
+    return found
 
 
 def _show_misfit(error: SpaceError) -> None:

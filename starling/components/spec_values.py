@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, Union, get_args, get_origin
 
 from starling.components.base import Component
 from starling.components.schedules import Constant
-from starling.core.errors import ConfigError, StarlingError
+from starling.core.errors import ConfigError, StarlingError, UnknownNameError
 
 __all__ = ["to_value"]
-
-_EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")  # YAML reads 1e-3 as a text
 
 
 def to_value(hint: Any, value: Any, where: str, component: Callable[[Any, str], Component]) -> Any:
@@ -24,7 +22,9 @@ def to_value(hint: Any, value: Any, where: str, component: Callable[[Any, str], 
     if origin in (Union, types.UnionType):
         return _first_that_fits(inner, hint, value, where, component)
     if origin is Literal:
-        return _expect(value in inner, value, f"one of {', '.join(map(repr, inner))}", where)
+        if value not in inner:
+            raise UnknownNameError(where.rpartition(".")[2], value, [str(one) for one in inner], where)
+        return value
     if isinstance(hint, type) and issubclass(hint, Component):
         return _component(hint, value, where, component)
     if origin in (tuple, list, Sequence) or hint in (tuple, list):
@@ -39,11 +39,14 @@ def to_value(hint: Any, value: Any, where: str, component: Callable[[Any, str], 
 def _scalar(hint: Any, value: Any, where: str) -> Any:
     if hint is bool:
         return _expect(isinstance(value, bool), value, "true or false", where)
+    if hint in (int, float) and isinstance(value, str):  # YAML reads 1e-3 as a text
+        with suppress(ValueError):
+            value = float(value)
     if hint is int:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         return _expect(isinstance(value, int) and not isinstance(value, bool), value, "a whole number", where)
     if hint is float:
-        if isinstance(value, str) and _EXPONENT.fullmatch(value):
-            return float(value)
         return float(_expect(isinstance(value, (int, float)) and not isinstance(value, bool), value, "a number", where))
     if hint is str:
         return _expect(isinstance(value, str), value, "a text", where)
@@ -91,6 +94,9 @@ def _freely(value: Any, where: str, component: Callable[[Any, str], Component]) 
 def _first_that_fits(
     kinds: tuple[Any, ...], hint: Any, value: Any, where: str, component: Callable[[Any, str], Component]
 ) -> Any:
+    some = [kind for kind in kinds if kind is not type(None)]
+    if value is not None and len(some) == 1:
+        return to_value(some[0], value, where, component)
     # A spec of a component says so itself: its own error helps more than "none fits".
     exact = [kind for kind in kinds if isinstance(kind, type) and type(value) is kind]
     if not exact and isinstance(value, Mapping) and "type" in value:

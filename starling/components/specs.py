@@ -2,10 +2,11 @@
 
     from_spec({"type": "mlp", "sizes": [64, 64]})
     from_spec("networks/torso.yaml")                          # or a string of JSON
-    from_spec({"type": "my_package.nets:MyTorso", "width": 3})
+    from_spec({"type": "my_package.nets:MyTorso", "width": 3})  # a Component, torch.nn.Module or such
 
 Fields that are components are specs in their turn, lists become tuples, and a plain number stands for a constant
-schedule. ``to_spec`` is the way back. A type is a name of ``COMPONENTS`` or the dotted path of a Component class.
+schedule. ``to_spec`` is the way back. A type is a name of ``COMPONENTS``, or where a Component class, or a framework's
+module class, can be imported from.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, get_type_hints
 
 import yaml
 
+from starling.backends.modules import kind_of_class
 from starling.components import optimisers, schedules
 from starling.components.base import Component, children
 from starling.components.networks import (
@@ -32,6 +34,7 @@ from starling.components.networks import (
     preprocessing,
     recurrent,
 )
+from starling.components.networks.modules import Module, as_component
 from starling.components.spec_values import to_value
 from starling.core.errors import ConfigError, UnknownNameError
 
@@ -100,6 +103,8 @@ def from_spec(spec: Mapping[str, Any] | str | Path | Component, where: str = "sp
             f"{where}: no 'type' among {', '.join(map(repr, spec)) or 'its no keys'}; say which component it is."
         )
     cls = _class_of(spec["type"], where)
+    if not issubclass(cls, Component):
+        return _module_of(cls, spec, where)
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
     hints = _hints(cls)
     given: dict[str, Any] = {}
@@ -168,6 +173,13 @@ def _hints(cls: type[Component]) -> dict[str, Any]:
 
 def to_spec(component: Component) -> dict[str, Any]:
     """The spec of a component, every field written out: ``from_spec`` makes an equal one of it."""
+    if isinstance(component, Module):
+        if component.spec is not None:
+            return dict(component.spec)
+        raise ConfigError(
+            f"{type(component.module).__name__} arrived, an object that no configuration can hold. Give its class by "
+            "name, {'type': 'my_package.nets:MyTorso'}, or use starling.Agent, which takes objects."
+        )
     spec: dict[str, Any] = {"type": _name_of(type(component))}
     for field in dataclasses.fields(component):  # type: ignore[arg-type]
         if field.init:
@@ -197,7 +209,17 @@ def _read(text: str | Path, where: str) -> tuple[Any, str]:
         raise ConfigError(f"{path.name} is neither YAML nor JSON: {error}") from None
 
 
-def _class_of(name: Any, where: str) -> type[Component]:
+def _module_of(cls: type, spec: Mapping[str, Any], where: str) -> Component:
+    """A framework's module, made with a spec's other keys."""
+    arguments = {key: value for key, value in spec.items() if key != "type"}
+    try:
+        inspect.signature(cls).bind(**arguments)
+    except TypeError as error:
+        raise ConfigError(f"{where} ({cls.__name__}): {error}.") from None
+    return as_component(cls(**arguments), spec=dict(spec))
+
+
+def _class_of(name: Any, where: str) -> type:
     if not isinstance(name, str):
         raise ConfigError(f"{where}.type: {name!r} arrived; expected a name such as 'mlp'.")
     if name in COMPONENTS:
@@ -214,8 +236,11 @@ def _class_of(name: Any, where: str) -> type[Component]:
         near = difflib.get_close_matches(class_name, vars(module), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"{where}.type: module {module_name!r} has no {class_name!r}.{hint}")
-    if not (isinstance(found, type) and issubclass(found, Component)):
-        raise ConfigError(f"{where}.type: {name!r} is not a Component class; expected a subclass of Component.")
+    if not (isinstance(found, type) and (issubclass(found, Component) or kind_of_class(found))):
+        raise ConfigError(
+            f"{where}.type: {name!r} is not a Component class; expected a subclass of Component, torch.nn.Module, "
+            "flax.linen.Module, flax.nnx.Module or equinox.Module."
+        )
     return found
 
 

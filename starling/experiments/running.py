@@ -59,10 +59,10 @@ def start(run: Run, env: EnvLike | None = None, command: Sequence[str] | None = 
     program = Program(run, env)
     try:
         program.prepare()
-        inexact = _why_inexact(program)
+        settings, inexact = run.to_mapping(), _why_inexact(program)
         with RunDir.create(run.options.out, run.options.algo, run.options.env) as run_dir:
             program.directory = run_dir.path
-            run_dir.write_config(run.to_mapping())
+            run_dir.write_config(settings)
             _write_manifest(run_dir, run, command, inexact)
             return _Session(program, run_dir, seconds=0.0).finish()
     finally:

@@ -10,7 +10,7 @@ module, which has none yet, are made with a fixed key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from starling.backends.modules import Adapter, adapter_of, kind_of
@@ -27,6 +27,7 @@ class Module(Component):
 
     module: Any
     vmap: int = 0  # leading dimensions to map over, for a module that takes one example at a time
+    spec: Mapping[str, Any] | None = None  # what it was made from, where a configuration says so
 
     def __post_init__(self) -> None:
         kind_of(self.module)  # refuses what is no module
@@ -58,9 +59,9 @@ def _declared(adapter: Adapter, scope: Any, *args: Any) -> dict[str, Any]:
     return initial
 
 
-def as_component(module: Any, vmap: int | None = None) -> Module:
+def as_component(module: Any, vmap: int | None = None, spec: Mapping[str, Any] | None = None) -> Module:
     """``module`` as a component; an equinox module takes one example at a time unless ``vmap`` says otherwise."""
-    return Module(module, kind_of(module).vmap if vmap is None else vmap)
+    return Module(module, kind_of(module).vmap if vmap is None else vmap, spec)
 
 
 def check_modules(root: Component, backend: str) -> None:

@@ -16,13 +16,13 @@ from starling.maths.distributions import Distribution
 __all__ = ["CriticNetwork", "PolicyNetwork", "QNetwork", "ValueNetwork", "seeing", "torso_for"]
 
 
-def torso_for(spec: dict[str, Any] | Component, hidden: tuple[int, ...], activation: str, init: str) -> Component:
-    """The torso of a component spec or, without one, a perceptron."""
-    return as_layer(spec, "torso") if spec else MLP(tuple(hidden), activation, init)
+def torso_for(torso: Component | None, hidden: tuple[int, ...], activation: str, init: str) -> Component:
+    """The torso or, without one, a perceptron."""
+    return as_layer(torso, "torso") if torso else MLP(tuple(hidden), activation, init)
 
 
-def seeing(obs: Space, image: dict[str, Any] | Component) -> Component:
-    """The encoder of an observation; a component spec may take the place of its network for images."""
+def seeing(obs: Space, image: Component | None) -> Component:
+    """The encoder of an observation; a component may take the place of its network for images."""
     return encoder_for(obs, as_layer(image, "image") if image else None)
 
 
