@@ -28,7 +28,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 class Component:
     """Base of all components; a subclass is a frozen dataclass of its annotated fields."""
 
-    needs: ClassVar[str] = ""  # what its callers must keep or draw for it: memory, statistics, noise; "" for a layer
+    needs: ClassVar[str] = ""  # what callers keep or draw for it: memory, statistics, returns, noise; "" for a layer
     hands_on: ClassVar[bool] = False  # whether its parts are called with its own input, so that their needs are its
 
     if TYPE_CHECKING:  # a field typed Component may be called and has whatever APIs its value has

@@ -125,6 +125,7 @@ def from_spec(spec: Mapping[str, Any] | str | Path | Component, where: str = "sp
 _REMEDIES = {  # by what a component needs
     "memory": "it keeps a state from step to step, which nobody does for it here. Give it as `memory`",
     "statistics": "nobody updates its statistics here. Use the setting normalise_observations",
+    "returns": "nobody updates its statistics here. Use the setting normalise_rewards",
     "noise": "nobody draws its noise here. Use a layer without noise, such as linear",
 }
 

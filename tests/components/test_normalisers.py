@@ -7,6 +7,7 @@ from starling.backends import get_backend, ops
 from starling.components.networks.normalisers import ObservationNormaliser, ReturnScale
 from starling.core.params import Params
 from starling.core.spaces import Bool, Dict, Float, Int
+from starling.core.trees import items
 from tests.components.building import BACKENDS, assert_same, everywhere, initial
 
 rng = np.random.default_rng(23)
@@ -117,10 +118,21 @@ def test_the_vectors_of_a_dict_are_normalised_each_by_its_own_statistics():
     obs = EVERYTHING.ranked(batch=True).zeros_with({"batch": 2})
     obs["hand"] = {"angle": f32([1, 3]), "at": f32([[0, 10], [8, 30]])}  # means 2, 4, 20; deviations 1, 4, 10
     p = seen(normaliser, spaces, (obs,))
-    assert set(p) == {"hand_angle", "hand_at"}
+    assert {path for path, _ in items(p)} == {
+        f"hand.{name}.{number}" for name in ("angle", "at") for number in ("count", "mean", "m2")
+    }
     found = everywhere(normaliser, spaces, "__call__", obs, params=p, gradient=False)
     np.testing.assert_allclose(found["hand"]["angle"], [-1, 1], rtol=1e-6)
     np.testing.assert_allclose(found["hand"]["at"], [[-1, -1], [1, 1]], rtol=1e-6)
+
+
+def test_entries_whose_paths_look_alike_have_statistics_of_their_own():
+    space = Dict(a=Dict(b=Float()), a_b=Float())
+    normaliser, spaces = ObservationNormaliser(space), {"obs": space.ranked(batch=True)}
+    obs = {"a": {"b": f32([1, 3])}, "a_b": f32([10, 50])}  # means 2 and 30; deviations 1 and 20
+    found = everywhere(normaliser, spaces, "__call__", obs, params=seen(normaliser, spaces, (obs,)), gradient=False)
+    np.testing.assert_allclose(found["a"]["b"], [-1, 1], rtol=1e-6)
+    np.testing.assert_allclose(found["a_b"], [-1, 1], rtol=1e-6)
 
 
 def test_images_whole_numbers_and_masks_of_actions_pass_as_they_are():

@@ -19,7 +19,7 @@ from starling.components.networks import (
     recurrent,
 )
 from starling.components.networks.layers import MLP, Linear
-from starling.components.networks.normalisers import ObservationNormaliser
+from starling.components.networks.normalisers import ObservationNormaliser, ReturnScale
 from starling.components.networks.whole import seeing, torso_for
 from starling.components.optimisers import Adam, Optimiser
 from starling.components.schedules import Constant, Schedule
@@ -208,6 +208,7 @@ def test_what_a_spec_cannot_hold_is_refused():
             ObservationNormaliser(Float((4,))),
             r"torso: ObservationNormaliser .* updates its statistics here. Use the setting normalise_observations\.",
         ),
+        (ReturnScale(), r"torso: ReturnScale .* updates its statistics here. Use the setting normalise_rewards\."),
         (
             {"type": "noisy_linear", "size": 4},
             r"nobody draws its noise here. Use a layer without noise",

@@ -17,12 +17,13 @@ from starling.components.networks import initialisers
 from starling.components.networks.layers import as_float
 from starling.core.params import Params
 from starling.core.spaces import Float, Leaf, Space
-from starling.core.trees import Tree, items, map_with_path
+from starling.core.trees import Tree, items, map_with_path, nest
 from starling.maths.normalisation import Moments, merge_moments, moments_of, moments_std, normalise
 
 __all__ = ["ObservationNormaliser", "ReturnScale"]
 
 IMAGE_RANK = 3
+ROOT = "observation"  # the scope of an observation that is one array
 
 
 class ObservationNormaliser(Component):
@@ -50,21 +51,26 @@ class ObservationNormaliser(Component):
         def one(path: str, x: Any) -> Any:
             if path not in wanted:
                 return x
-            return normalise(as_float(x), _statistics(p[_scope(path)], wanted[path].shape), self.clip, self.epsilon)
+            scope = _at(p, path or ROOT)
+            return normalise(as_float(x), _statistics(scope, wanted[path].shape), self.clip, self.epsilon)
 
         return map_with_path(one, obs)
 
-    def moments(self, obs: Tree, weight: Any = None) -> dict[str, Moments]:
+    def moments(self, obs: Tree, weight: Any = None) -> Tree:
         """The statistics of a batch [*, …], by the scopes of the parameters; ``weight`` [*] tells which rows count."""
         wanted = self.normalised
-        return {
-            _scope(path): moments_of(as_float(x), len(x.shape) - len(wanted[path].shape), weight)
-            for path, x in items(obs)
-            if path in wanted
-        }
+        return nest(
+            {
+                path or ROOT: moments_of(as_float(x), len(x.shape) - len(wanted[path].shape), weight)
+                for path, x in items(obs)
+                if path in wanted
+            }
+        )
 
-    def merged(self, p: Params, moments: dict[str, Moments]) -> Params:
-        return Params((scope, Params(merge_moments(p[scope], moments[scope]))) for scope in p)
+    def merged(self, p: Params, moments: Tree) -> Params:
+        paths = [path or ROOT for path in self.normalised]
+        both = {path: Params(merge_moments(_at(p, path), _at(moments, path))) for path in paths}
+        return Params(nest(both, Params))
 
 
 class ReturnScale(Component):
@@ -75,7 +81,7 @@ class ReturnScale(Component):
 
     clip: float = 10.0
 
-    needs: ClassVar[str] = "statistics"
+    needs: ClassVar[str] = "returns"
 
     @api
     def __call__(self, p: Params, reward: Any) -> Any:  # [*] -> [*]
@@ -90,8 +96,11 @@ class ReturnScale(Component):
         return Params(returns=Params(merge_moments(p["returns"], moments["returns"])))
 
 
-def _scope(path: str) -> str:
-    return path.replace(".", "_") or "observation"
+def _at(tree: Any, path: str) -> Any:
+    """The scope of an entry of the observation: as deep as the entry itself."""
+    for key in path.split("."):
+        tree = tree[key]
+    return tree
 
 
 def _statistics(p: Params, shape: tuple[int, ...]) -> Moments:
