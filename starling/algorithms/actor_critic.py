@@ -26,7 +26,7 @@ from starling.core.spaces import Dict, Float, Space
 from starling.core.trees import Tree
 from starling.experience.rollouts import Rollouts, first_steps, rewards_and_discounts
 
-__all__ = ["ActorCritic", "ActorCriticConfig", "masked_mean", "networks_for"]
+__all__ = ["ActorCritic", "ActorCriticConfig", "masked_mean", "networks_for", "standardised"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +72,12 @@ def masked_mean(x: Any, mask: Any) -> Any:
     """The mean of ``x`` over the steps that are steps."""
     xp = ops(mask)
     return xp.sum(x * (mask / xp.maximum(xp.sum(mask), 1.0)))
+
+
+def standardised(advantage: Any, mask: Any) -> Any:  # [*]
+    """The advantages of a minibatch with mean 0 and deviation 1 over its valid steps."""
+    centred = advantage - masked_mean(advantage, mask)
+    return centred / (ops(advantage).sqrt(masked_mean(centred * centred, mask)) + 1e-8)
 
 
 class ActorCritic(GradientAlgorithm):
@@ -144,6 +150,15 @@ class ActorCritic(GradientAlgorithm):
         seen = self.masked(features, mask)
         v_tm1, v_last = self.value(p.value, seen), self.value(p.value, self.masked(last, last_mask))  # [T, B], [B]
         return self.policy.distribution(p.policy, seen), xp.concat([v_tm1, v_last[None, ...]], axis=0)
+
+    @api
+    def again(self, p: Params, batch: Tree) -> tuple[Any, Any]:
+        """The policy and the values of steps [*] as they are now; with memory, of rollouts [T, B]."""
+        features, mask = self.features(p, batch["obs"])
+        if self.core is not None:
+            features, _ = self.core.unroll(p.core, features, batch["memory"], batch["first"])
+        seen = self.masked(features, mask)
+        return self.policy.distribution(p.policy, seen), self.value(p.value, seen)
 
     def rewards(self, p: Params, batch: Tree) -> tuple[Any, Any]:
         """(r_t, discount_t) [T, B]; see ``rewards_and_discounts``."""

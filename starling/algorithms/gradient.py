@@ -25,6 +25,7 @@ from starling.components.base import api
 from starling.components.networks.normalisers import ObservationNormaliser, ReturnScale
 from starling.components.optimisers import Optimiser
 from starling.components.targets import Follow
+from starling.core.errors import ConfigError
 from starling.core.params import Params
 from starling.core.trees import Tree, leaves, map_leaves
 
@@ -61,6 +62,10 @@ class GradientAlgorithm(Algorithm):
         """What one gradient step learns from; by default all of it."""
         return prepared
 
+    def observed(self, batch: Tree) -> tuple[Tree, Any]:
+        """The observations of a batch that statistics are made of, and 1 for those that count, None if all do."""
+        return batch["obs"], batch["mask"] if "mask" in batch else None  # noqa: SIM401
+
     @property
     def many_steps(self) -> bool:
         """Whether an update takes several gradient steps: then ``draws`` has an entry for each along its first axis."""
@@ -75,6 +80,7 @@ class GradientAlgorithm(Algorithm):
         return self.loss(p, state, self.minibatch(self.prepare(state, batch), first), first)
 
     def init(self, params: Params) -> Tree:
+        self._check_scopes(params)
         xp = ops(leaves(params)[0])
         return {
             "params": params,
@@ -123,9 +129,9 @@ class GradientAlgorithm(Algorithm):
     def observe(self, batch: Tree) -> Tree:
         """The statistics of a batch that no gradient moves, by scope."""
         found = {}
-        mask = batch["mask"] if "mask" in batch else None  # noqa: SIM401
+        obs, mask = self.observed(batch)
         if self.normaliser is not None:
-            found["normaliser"] = self.normaliser.moments(batch["obs"], mask)
+            found["normaliser"] = self.normaliser.moments(obs, mask)
         if self.return_scale is not None:
             found["return_scale"] = self.return_scale.moments(batch["discounted_return"], mask)
         return found
@@ -166,6 +172,18 @@ class GradientAlgorithm(Algorithm):
     def moved_by(self, optimiser: Optimiser, params: Tree) -> Params:
         moving = self.moving(params)
         return Params((s, moving[s]) for s in optimiser.scopes if s in moving) if optimiser.scopes else moving
+
+    def _check_scopes(self, params: Tree) -> None:
+        """Refuse an optimiser of scopes in which nothing learns."""
+        moving = self.moving(params)
+        for name, optimiser in self.optimisers.items():
+            unknown = [scope for scope in optimiser.scopes if scope not in moving]
+            if unknown or not leaves(self.moved_by(optimiser, params)):
+                there = [scope for scope, child in moving.items() if leaves(child)]
+                raise ConfigError(
+                    f"optimiser {name!r} is to move {', '.join(map(repr, unknown or optimiser.scopes))}, where no "
+                    f"parameter learns; the scopes there are: {', '.join(sorted(there))}."
+                )
 
 
 STATISTICS = ("normaliser", "return_scale")  # scopes that no gradient moves

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from starling.algorithms.actor_critic import ActorCritic, ActorCriticConfig, masked_mean, networks_for
+from starling.algorithms.actor_critic import ActorCritic, ActorCriticConfig, masked_mean, networks_for, standardised
 from starling.algorithms.base import Learned
 from starling.backends import ops
 from starling.components.base import api
@@ -63,12 +63,6 @@ class PPOConfig(ActorCriticConfig):
     def parts(self) -> int:
         """Minibatches of a pass over a batch."""
         return self.envs * self.rollout // self.minibatch
-
-
-def standardised(advantage: Any, mask: Any) -> Any:  # [*]
-    """The advantages of a minibatch with mean 0 and deviation 1 over its valid steps."""
-    centred = advantage - masked_mean(advantage, mask)
-    return centred / (ops(advantage).sqrt(masked_mean(centred * centred, mask)) + 1e-8)
 
 
 class PPO(ActorCritic):
@@ -153,15 +147,6 @@ class PPO(ActorCritic):
                 "clip_fraction": mean(ppo_clip_fraction(log_prob, batch["log_prob"], clip)),
             }
         )
-
-    @api
-    def again(self, p: Params, batch: Tree) -> tuple[Any, Any]:
-        """The policy and the values of a minibatch [*] as they are now."""
-        features, mask = self.features(p, batch["obs"])
-        if self.core is not None:
-            features, _ = self.core.unroll(p.core, features, batch["memory"], batch["first"])
-        seen = self.masked(features, mask)
-        return self.policy.distribution(p.policy, seen), self.value(p.value, seen)
 
     def draws(self, rng: np.random.Generator, batch: Tree) -> np.ndarray:
         """Row numbers of every minibatch, or with memory numbers of environments: [epochs · minibatches, rows]."""

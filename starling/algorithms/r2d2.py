@@ -158,12 +158,21 @@ class R2D2(GradientAlgorithm):
         best = ops(q).argmax(masked(q, split_mask(obs)[1]), axis=-1)  # [B]
         return Choice(ops(q).astype(best, ops(q).int32), memory, {})
 
+    def prepare(self, state: Tree, batch: Tree) -> Tree:
+        """The batch with its mask as ``valid`` [B, T]: rows are sequences, and all of them count the same."""
+        return {"valid" if name == "mask" else name: part for name, part in batch.items()}
+
+    def observed(self, batch: Tree) -> tuple[Tree, Any]:
+        """The observations before each step [B, T]."""
+        mask = ops(batch["weight"]).astype(batch["mask"], ops(batch["weight"]).float32)
+        return map_leaves(lambda x: x[:, :-1, ...], batch["obs"]), mask
+
     @api
     def loss(self, p: Params, state: Tree, batch: Tree, draws: Tree) -> tuple[Any, Learned]:
         """Squared n-step double-Q error behind the burn-in, by importance weight; a sequence's errors are averaged."""
         c, weight = self.config, batch["weight"]  # [B]
         xp = ops(weight)
-        facts = ("obs", "action", "reward", "terminated", "truncated", "mask")
+        facts = ("obs", "action", "reward", "terminated", "truncated", "valid")
         given = {name: batch[name] for name in facts}
         along = map_leaves(lambda x: xp.moveaxis(x, 0, 1), given)  # [T, B]; obs [T+1, B]
         obs = self.seen(p, along["obs"])
@@ -171,7 +180,7 @@ class R2D2(GradientAlgorithm):
         q_target = xp.stop_gradient(self.values_along(state["targets"].q, obs, batch["memory"]))
 
         learned = {name: along[name][c.burn_in :, ...] for name in facts[1:]}  # [L, B]
-        mask = xp.astype(learned["mask"], xp.float32)
+        mask = xp.astype(learned["valid"], xp.float32)
         possible = split_mask(along["obs"])[1]
         possible = None if possible is None else possible[c.burn_in + 1 :, ...]
         best = xp.argmax(masked(xp.stop_gradient(q[1:, ...]), possible), axis=-1)  # [L, B]

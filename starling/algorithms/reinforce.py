@@ -7,9 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from starling.algorithms.actor_critic import ActorCritic, ActorCriticConfig, masked_mean, networks_for
+from starling.algorithms.actor_critic import ActorCritic, ActorCriticConfig, masked_mean, networks_for, standardised
 from starling.algorithms.base import Learned
-from starling.backends import ops
 from starling.components.base import api
 from starling.components.optimisers import Adam
 from starling.components.schedules import LinearSchedule
@@ -56,21 +55,23 @@ class Reinforce(ActorCritic):
         c = self.config
         return Episodes(envs=c.envs, episodes=c.episodes, length=c.episode_length)
 
+    def prepare(self, state: Tree, batch: Tree) -> Tree:
+        """The batch with returns G_t and advantages G_t − v_t [T, B]; steps behind an episode's end earn nothing."""
+        mask = batch["mask"]  # [T, B]
+        returns = discounted_returns(batch["reward"] * mask, self.config.gamma)  # [T, B]
+        advantage = returns - self.again(state["params"], batch)[1]  # [T, B]
+        if self.config.standardise:  # before the loss, so that it is over all rows where devices share them
+            advantage = standardised(advantage, mask)
+        return {**batch, "return": returns, "advantage": advantage}
+
     @api
     def loss(self, p: Params, state: Tree, batch: Tree, draws: Tree) -> tuple[Any, Learned]:
         """−(G_t − v_t) · log π(a_t) + value loss − entropy bonus, over the steps of whole episodes [T, B]."""
         c, mask = self.config, batch["mask"]  # [T, B]
-        features, possible = self.features(p, batch["obs"])
-        seen = self.masked(features, possible)
-        policy, v_t = self.policy.distribution(p.policy, seen), self.value(p.value, seen)  # [T, B]
-        xp = ops(v_t)
-        returns = discounted_returns(batch["reward"], c.gamma * mask)  # [T, B]: the steps behind an end earn nothing
-        advantage = (returns - xp.stop_gradient(v_t)) * mask  # [T, B]
-        if c.standardise:
-            centred = advantage - masked_mean(advantage, mask)
-            advantage = centred / (xp.sqrt(masked_mean(xp.square(centred), mask)) + 1e-8)
-        surrogate = masked_mean(policy_gradient_loss(policy.log_prob(batch["action"]), advantage), mask)
-        value = masked_mean(value_loss(v_t, returns), mask)
+        policy, v_t = self.again(p, batch)  # [T, B]
+        log_prob = policy.log_prob(batch["action"])  # [T, B]
+        surrogate = masked_mean(policy_gradient_loss(log_prob, batch["advantage"]), mask)
+        value = masked_mean(value_loss(v_t, batch["return"]), mask)
         entropy = masked_mean(policy.entropy(), mask)
         total = surrogate + c.value_weight * value - c.entropy_weight * entropy
         return total, Learned({"loss": {"total": total, "policy": surrogate, "value": value, "entropy": entropy}})

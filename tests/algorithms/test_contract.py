@@ -119,7 +119,8 @@ def test_update_is_gradients_and_then_apply_gradients(case, backend):
     batch, draws = batch_for(case)
     whole, learned = compiled(case, backend, "update")(root(case).init(graph.parameters()), batch, draws)
     state = root(case).init(graph.parameters())
-    gradients, same_learned, _ = graph.function("gradients")(state, batch, draws)
+    prepared = graph.function("prepare")(state, batch)
+    gradients, same_learned, _ = graph.function("gradients")(state, prepared, draws)
     parts = graph.function("apply_gradients")(state, gradients)
     numpy = graph.backend.to_numpy
     for (path, one), (_, other) in zip(
