@@ -329,8 +329,8 @@ def test_a_server_comes_back_exactly_where_it_was(tmp_path, options, saved):
 def test_a_queue_hands_out_each_item_once_although_its_server_dies(tmp_path):
     address, directory, got = tmp_path / "s.sock", tmp_path / "d", []
     with process(serve_queue, address, directory):
-        writer = Writer(address, "t", POINT, patience=20)
-        sampler = Sampler(address, "t", POINT, 2, prefetch=3, patience=20)
+        writer = Writer(address, "t", POINT, patience=200)
+        sampler = Sampler(address, "t", POINT, 2, prefetch=3, patience=200)
         writer.insert(points(*range(20)))
         writer.flush(5)
         wait_for(lambda: int(sampler._counters[HEAD]) == 5)  # as many batches as the ring holds
@@ -426,7 +426,7 @@ def test_a_server_that_forgot_is_noticed_by_its_writer(tmp_path):
 def test_a_lost_server_is_a_typed_error_within_the_patience(tmp_path):
     address = tmp_path / "s.sock"
     with process(serve, address, None, 10, 0.0, {}) as server:
-        sampler = Sampler(address, "t", ITEM, 1, patience=20)
+        sampler = Sampler(address, "t", ITEM, 1, patience=200)
         sampler._client.patience = 0.3
         threading.Timer(0.3, kill, [server]).start()
         start = time.monotonic()

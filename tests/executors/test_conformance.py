@@ -18,14 +18,24 @@ FITS = [(algo, formation) for algo, row in TABLE.items() for formation, reason i
 FITS.append(("ppo", "actor_learner"))  # with V-trace, which the small runs have on
 MISFITS = [(algo, formation) for algo, row in TABLE.items() for formation in row if (algo, formation) not in FITS]
 # On other executors not the whole product: each formation with one algorithm, each algorithm in one formation.
-USUAL = {"apex": "dqn", "actor_learner": "impala", "async_gradients": "a2c", "sharded_ps": "sac", "evolution": "es"}
-PAIRS = {(USUAL.get(formation, "ppo"), formation) for formation in FORMATIONS} | {(algo, "sync") for algo in TABLE}
+# In sync they also come to the same parameters there: see test_equivalence.
+USUAL = {
+    "actor_learner": "impala",
+    "allreduce": "r2d2",
+    "apex": "dqn",
+    "async_gradients": "a2c",
+    "evolution": "es",
+    "sharded_ps": "sac",
+    "sync": "reinforce",
+}
+PAIRS = {(USUAL.get(formation, "ppo"), formation) for formation in FORMATIONS}
 
 
 def test_the_table_knows_every_small_run():
     assert set(TABLE) == set(SMALL)
     assert len(FITS) > 45
     assert set(FITS) >= PAIRS
+    assert {algo for algo, _ in PAIRS} == set(TABLE)
 
 
 def check_trained(algo, formation, executor, backend):

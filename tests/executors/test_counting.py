@@ -36,8 +36,7 @@ def test_dqn_makes_every_update_that_falls_due_in_lockstep(formation, options, e
     assert updates_of("dqn", formation, settings=settings, **options) == pytest.approx(expected, abs=1 + rows // EVERY)
 
 
-@pytest.mark.parametrize("algo", ["dqn", "r2d2"])
-@pytest.mark.parametrize(("formation", "options"), AHEAD)
+@pytest.mark.parametrize(("algo", "formation", "options"), [*(("dqn", *each) for each in AHEAD), ("r2d2", "apex", {})])
 def test_those_that_run_ahead_make_as_many_within_the_margin_of_their_chunks(algo, formation, options):
     settings = {"envs": 2, "learning_starts": STARTS, "train_every": EVERY, **({"n_step": 1} if algo == "dqn" else {})}
     made = updates_of(algo, formation, settings=settings, **options)

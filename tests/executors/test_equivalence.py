@@ -10,12 +10,17 @@ from tests.executors.programs import SMALL, hashed, trained
 
 BACKENDS = ["jax", "torch"]
 PLAIN = {"vtrace": False}
+SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize("algo", ["a2c", "dqn", "es", "ppo", "r2d2", "sac"])
-@pytest.mark.parametrize("executor", ["simulated", "processes"])
-def test_sync_is_the_same_on_every_executor(algo, executor):
-    assert hashed(algo, "sync", executor) == hashed(algo, "sync", "inline")
+def test_sync_is_the_same_in_a_simulation(algo):
+    assert hashed(algo, "sync", "simulated") == hashed(algo, "sync", "inline")
+
+
+@pytest.mark.parametrize("algo", ["dqn", "ppo", *(pytest.param(algo, marks=SLOW) for algo in ("es", "r2d2", "sac"))])
+def test_sync_is_the_same_on_processes(algo):
+    assert hashed(algo, "sync", "processes") == hashed(algo, "sync", "inline")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -27,7 +32,7 @@ def test_an_actor_learner_without_lag_is_sync(algo, backend):
     assert apart == hashed(algo, "sync", "inline", backend=backend)
 
 
-@pytest.mark.parametrize("executor", ["inline", "simulated", "processes"])
+@pytest.mark.parametrize("executor", ["inline", "simulated", pytest.param("processes", marks=SLOW)])
 @pytest.mark.parametrize("algo", ["a2c", "ppo"])
 def test_central_inference_in_lockstep_is_sync(algo, executor):
     assert hashed(algo, "central_inference", executor, max_lag=0) == hashed(algo, "sync", "inline")
@@ -76,7 +81,7 @@ def test_normalisation_has_the_same_statistics_in_every_formation(formation):
         np.testing.assert_allclose(here[path], value, rtol=2e-4, atol=1e-5, err_msg=path)
 
 
-@pytest.mark.parametrize("executor", ["inline", "processes"])
+@pytest.mark.parametrize("executor", ["inline", pytest.param("processes", marks=SLOW)])
 @pytest.mark.parametrize("algo", ["a2c", "impala"])
 def test_two_learners_that_average_are_one_with_the_joined_batch(algo, executor):
     two = dict(items(trained(algo, "allreduce", executor, learners=2, actors=2)))

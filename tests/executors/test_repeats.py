@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from contextlib import contextmanager
+
 import pytest
 
-from tests.executors.programs import hashed
+from starling.core.machine import processors
+from starling.experiments.compatibility import compatibility
+from tests.executors.programs import SMALL, hashed
+
+LOCKSTEP = ("sync", "allreduce", "central_inference")
+REPLAYING = ("dqn", "r2d2", "sac")
+REPEATABLE = [(algo, name) for algo in SMALL for name in LOCKSTEP if compatibility()[algo][name] is None]
 
 # Several rounds fall due at once and nobody waits between them: three updates and more are on their way together.
 ROUNDS = {"train_every": 1, "updates": 1, "envs": 8, "learning_starts": 32, "batch_size": 64, "capacity": 256}
@@ -25,13 +35,42 @@ def test_many_updates_at_once_on_jax_give_one_hash(algo, formation, options, set
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize("formation", ["sync", "allreduce", "central_inference"])
-@pytest.mark.parametrize("algo", ["ppo", "dqn"])
-def test_formations_in_lockstep_repeat_twenty_times(algo, formation, backend):
+def repeated(algo, formation, backend, times, executor="inline"):
     options = {"max_lag": 0} if formation == "central_inference" else {}
-    settings = {"learning_starts": 32} if algo == "dqn" else {}
-    runs = [
-        hashed(algo, formation, "inline", backend=backend, steps=96, settings=settings, **options) for _ in range(20)
-    ]
-    assert len(set(runs)) == 1
+    settings = {"learning_starts": 32} if algo in REPLAYING else {}
+    return {
+        hashed(algo, formation, executor, backend=backend, steps=96, settings=settings, **options) for _ in range(times)
+    }
+
+
+@pytest.mark.parametrize(("algo", "backend"), [("ppo", "jax"), ("dqn", "torch")])
+@pytest.mark.parametrize("formation", LOCKSTEP)
+def test_formations_in_lockstep_repeat(algo, formation, backend):
+    assert len(repeated(algo, formation, backend, 4)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize(("algo", "formation"), REPEATABLE)
+def test_they_repeat_twenty_times(algo, formation, backend):
+    assert len(repeated(algo, formation, backend, 20)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize(("algo", "formation"), REPEATABLE)
+def test_they_repeat_on_processes_of_a_loaded_machine(algo, formation, backend):
+    with loaded():
+        assert repeated(algo, formation, backend, 3, "processes") == repeated(algo, formation, backend, 1)
+
+
+@contextmanager
+def loaded():
+    """As many busy processes as there are processors."""
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processors())]
+    try:
+        yield
+    finally:
+        for each in spinning:
+            each.kill()
+            each.wait()
