@@ -89,6 +89,16 @@ class Algorithm(Component):
         return False
 
     @property
+    def many_steps(self) -> bool:
+        """Whether an update takes several gradient steps: then ``draws`` has [steps, rows, …] of them."""
+        return False
+
+    @property
+    def step_rows(self) -> int:
+        """Rows that one gradient step learns from."""
+        return self.plan.batch_rows
+
+    @property
     def exchanges_gradients(self) -> bool:
         """Whether its updates consist of gradient steps, so that workers and servers can share them."""
         return False
@@ -146,11 +156,14 @@ def inputs_of(algorithm: Algorithm) -> dict[str, Space]:
     """The root's input spaces, by argument name: all that assembling needs."""
     rng, spaces = np.random.default_rng(0), algorithm.step_spaces
     batch = algorithm.plan.batch_space(spaces)
+    draws = algorithm.draws(rng, batch.zeros_with(SIZES))
+    if algorithm.many_steps:  # a minibatch is assembled with the size of a batch: so its rows are known as rows
+        draws = map_leaves(lambda x: np.resize(x, (len(x), SIZES["batch"], *x.shape[2:])), draws)
     return {
         "obs": spaces.obs.ranked(batch=True),
         "memory": spaces.memory.ranked(batch=True),
         "noise": space_of(algorithm.act_noise(rng, ())).ranked(batch=True),
         "explore": Float().ranked(batch=True),
         "batch": batch,
-        "draws": space_of(algorithm.draws(rng, batch.zeros_with(SIZES))),
+        "draws": space_of(draws),
     }

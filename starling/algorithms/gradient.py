@@ -66,11 +66,6 @@ class GradientAlgorithm(Algorithm):
         """The observations of a batch that statistics are made of, and 1 for those that count, None if all do."""
         return batch["obs"], batch["mask"] if "mask" in batch else None  # noqa: SIM401
 
-    @property
-    def many_steps(self) -> bool:
-        """Whether an update takes several gradient steps: then ``draws`` has an entry for each along its first axis."""
-        return False
-
     # -- what follows
 
     @api

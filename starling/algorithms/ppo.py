@@ -88,6 +88,10 @@ class PPO(ActorCritic):
         )
 
     @property
+    def step_rows(self) -> int:
+        return self.config.minibatch
+
+    @property
     def corrects(self) -> bool:
         return bool(self.config.vtrace)
 
@@ -119,7 +123,7 @@ class PPO(ActorCritic):
         chosen = map_leaves(lambda x: xp.take(x, draws, axis=axis), along)
         if self.core is not None:
             chosen["memory"] = map_leaves(lambda x: xp.take(x, draws, axis=0), prepared["memory"])
-        if self.config.standardise:  # before the loss, so that it is over all rows where devices share them
+        if self.config.standardise:  # here, since it takes the rows of all devices
             chosen["advantage"] = standardised(chosen["advantage"], chosen["mask"])
         return chosen
 

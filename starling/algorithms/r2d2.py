@@ -193,7 +193,7 @@ class R2D2(GradientAlgorithm):
         size = xp.abs(xp.stop_gradient(error))
         loss = xp.mean(weight * 0.5 * xp.sum(xp.square(error), axis=0) / steps)
         priorities = c.eta * xp.max(size, axis=0) + (1.0 - c.eta) * xp.sum(size, axis=0) / steps  # [B]
-        metrics = {"loss": {"td": loss}, "q": xp.mean(q), "td_error": xp.sum(size) / xp.maximum(xp.sum(mask), 1.0)}
+        metrics = {"loss": {"td": loss}, "q": xp.mean(q), "td_error": xp.mean(xp.sum(size, axis=0) / steps)}
         return loss, Learned(metrics, priorities if self.plan.prioritizes else None)
 
     def values_along(self, q: Params, obs: Any, memory: Tree) -> Any:

@@ -85,8 +85,7 @@ class Backend(ABC):
         """``loss``, a mean over the rows of a batch, computed by several devices from a share of the rows each.
 
         ``spaces`` has the space of each argument with rows, ``axes`` the batch axis of each array with rows in the
-        result, by path; the others are averaged, weighted by the rows that count. Where ``compile`` has the work
-        shared already, it is ``loss`` itself.
+        result, by path; the others are averaged, weighted by the rows that count.
         """
 
     @abstractmethod
@@ -109,7 +108,8 @@ class Backend(ABC):
         """Refuse devices that are not there, or that cannot share a batch."""
         for device in devices:
             if not self.sees(device):
-                raise ConfigError(f"device {device!r} is not there; {self.name} sees: {', '.join(self.devices())}.")
+                seen = ", ".join(self.devices())
+                raise ConfigError(f"device {device!r} is not there; {self.name} sees: {seen}. Name one of these.")
             if list(devices).count(device) > 1:
                 raise ConfigError(f"device {device!r} is named twice in {', '.join(devices)}; name each device once.")
         if len({device.partition(":")[0] for device in devices}) > 1:

@@ -151,15 +151,13 @@ class JaxBackend(Backend):
         """A batch with each device's share of the rows on that device; what is no batch is left as it is."""
         if space is None:
             return tree
-        axes = batch_axes(tree, space)
-        check_shares(tree, axes, devices)
         mesh = self._mesh(devices)
 
         def put(leaf: Any, axis: int | None) -> Any:
-            parts = () if axis is None else (*[None] * axis, ROWS)
-            return jax.device_put(leaf, NamedSharding(mesh, PartitionSpec(*parts)))
+            whole = axis is None or leaf.shape[axis] % len(devices)  # the compiler alone can divide these
+            return jax.device_put(leaf, _along(mesh, None if whole else axis))
 
-        return map_leaves(put, tree, axes)
+        return map_leaves(put, tree, batch_axes(tree, space))
 
     def spread(
         self,
@@ -168,7 +166,18 @@ class JaxBackend(Backend):
         spaces: Sequence[Space | None],
         axes: Mapping[str, int],
     ) -> Callable[..., Any]:
-        return loss  # its batch is divided already, and so is the work
+        mesh = self._mesh(devices)
+
+        def constrained(leaf: Any, axis: int | None) -> Any:
+            return leaf if axis is None else jax.lax.with_sharding_constraint(leaf, _along(mesh, axis))
+
+        def run(*args: Any) -> Any:  # a minibatch was gathered from the rows of all devices: it is divided anew
+            along = [batch_axes(arg, space) for arg, space in zip(args, spaces, strict=True)]
+            for arg, axis in zip(args, along):
+                check_shares(arg, axis, devices)
+            return loss(*(map_leaves(constrained, arg, axes) for arg, axes in zip(args, along)))
+
+        return run
 
     def wait(self, tree: Tree) -> None:
         jax.block_until_ready(tree)
@@ -187,11 +196,16 @@ class JaxBackend(Backend):
         """Where an array is that every one of ``devices`` holds a copy of."""
         self.check_devices(devices)
         if len(devices) > 1:
-            return NamedSharding(self._mesh(devices), PartitionSpec())
+            return _along(self._mesh(devices), None)
         return SingleDeviceSharding(_devices()[devices[0]]) if devices else None
 
     def _mesh(self, devices: Sequence[str]) -> Mesh:
         return Mesh(np.array([_devices()[name] for name in devices]), (ROWS,))
+
+
+def _along(mesh: Mesh, axis: int | None) -> NamedSharding:
+    """An array whose rows along ``axis`` are divided; without one, every device has it whole."""
+    return NamedSharding(mesh, PartitionSpec(*(() if axis is None else (*[None] * axis, ROWS))))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Shares: a batch divided among devices, each of which gets as many of its rows.
+"""Shares: a batch divided among devices, each of which gets about as many of its rows.
 
 The space of a value says where its rows lie: along axis 0 of [B, …], axis 1 of [T, B, …].
 """
@@ -6,7 +6,6 @@ The space of a value says where its rows lie: along axis 0 of [B, …], axis 1 o
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from starling.core.errors import ConfigError
 from starling.core.spaces import Dict, Leaf, Space, Tuple
 from starling.core.trees import Tree, items, map_leaves
 
-__all__ = ["batch_axes", "check_shares", "merged", "weight_of"]
+__all__ = ["batch_axes", "check_shares", "merged", "share_of", "weight_of"]
 
 MASK = "mask"  # the entry of a batch that is 1 where a row counts: a mean over the batch is one over these
 
@@ -37,33 +36,31 @@ def batch_axes(tree: Tree, space: Space | None) -> Tree:
 
 
 def check_shares(tree: Tree, axes: Tree, devices: Sequence[str]) -> None:
-    """Refuse a batch whose rows cannot be shared equally."""
-    paired = map_leaves(lambda leaf, axis: _Along(leaf, axis), tree, axes)
-    for path, found in items(paired):
-        rows = 0 if found.axis is None else found.array.shape[found.axis]
-        if rows % len(devices):
+    """Refuse a batch with fewer rows than there are devices."""
+    counts = map_leaves(lambda leaf, axis: len(devices) if axis is None else leaf.shape[axis], tree, axes)
+    for path, rows in items(counts):
+        if rows < len(devices):
             what = f"{path!r} of a batch" if path else "a batch"
             raise ConfigError(
-                f"{what} has {rows} rows, which the {len(devices)} devices {', '.join(devices)} cannot share equally; "
-                f"use a multiple of {len(devices)}, such as {len(devices) * math.ceil(rows / len(devices))}."
+                f"{what} has {rows} rows, too few for the {len(devices)} devices {', '.join(devices)}; name fewer "
+                "devices, or learn from larger batches."
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Along:
-    """An array and its batch axis."""
-
-    array: Any
-    axis: int | None
+def share_of(rows: int, index: int, count: int) -> tuple[int, int]:
+    """The first row and the number of rows of one share of ``count``."""
+    start, end = index * rows // count, (index + 1) * rows // count
+    return start, end - start
 
 
 def weight_of(args: Sequence[Tree], axes: Sequence[Tree]) -> Any:
-    """How much a share counts in a mean over the batch: its valid rows where it has a mask, else 1."""
+    """How much a share counts in a mean over the batch: its rows or, where a mask says of each, those that count."""
     for arg, found in zip(args, axes):
-        if isinstance(arg, dict) and MASK in arg and found[MASK] is not None:
+        if isinstance(arg, dict) and MASK in arg and found[MASK] == len(arg[MASK].shape) - 1:
             xp = ops(arg[MASK])
             return xp.sum(xp.astype(arg[MASK], xp.float32))
-    return 1.0
+    counts = map_leaves(lambda leaf, axis: None if axis is None else leaf.shape[axis], list(args), list(axes))
+    return float(next((rows for _, rows in items(counts)), 1))
 
 
 def merged(

@@ -16,7 +16,7 @@ from starling.backends.captures import capture_all, with_captures
 from starling.backends.dispatch import Ops, register_ops
 from starling.backends.extras import make_ops, same_padding
 from starling.backends.numpy import cond, loop_scan
-from starling.backends.shares import batch_axes, check_shares, merged, weight_of
+from starling.backends.shares import batch_axes, check_shares, merged, share_of, weight_of
 from starling.backends.tracing import Tracer, TracingCompiler, emit
 from starling.core.machine import keep_freed_memory
 from starling.core.spaces import Space
@@ -254,7 +254,8 @@ class TorchBackend(Backend):
 
         def run(*args: Any) -> Any:
             along = [batch_axes(arg, space) for arg, space in zip(args, spaces, strict=True)]
-            check_shares(list(args), along, devices)
+            for arg, axis in zip(args, along):
+                check_shares(arg, axis, devices)
             results, weights, captures = [], [], []
             for i, target in enumerate(targets):
                 share = [_share(arg, axis, i, targets) for arg, axis in zip(args, along)]
@@ -299,8 +300,7 @@ def _share(tree: Tree, axes: Tree, index: int, targets: Sequence[Any]) -> Tree:
 
     def part(x: Any, axis: int | None) -> Any:
         if axis is not None:
-            rows = x.shape[axis] // len(targets)
-            x = emit(torch.narrow, x, axis, index * rows, rows)
+            x = emit(torch.narrow, x, axis, *share_of(x.shape[axis], index, len(targets)))
         return _moved(x, targets[index])
 
     return map_leaves(part, tree, axes)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from starling.algorithms.base import Algorithm
 from starling.backends import available, get_backend
 from starling.components.graph.assembly import Assembly
-from starling.components.graph.shapes import SIZES
+from starling.components.graph.shapes import SIZES, batch_axis
 from starling.components.networks.modules import required_backend
 from starling.core.machine import processors
+from starling.core.trees import leaves
 
 __all__ = ["Backends", "choose_backends", "limit_threads"]
 
@@ -41,10 +42,10 @@ def choose_backends(assembly: Assembly, learn: str, act: str) -> Backends:
 
 def update_flops(algorithm: Algorithm, assembly: Assembly) -> float:
     """Roughly the floating-point operations of one gradient step: the loss forward and twice that backward."""
-    timed = any(leaf.time for _, leaf in assembly.inputs["batch"].items())
+    timed = any(batch_axis(leaf) == 1 for leaf in leaves(assembly.arguments.get("loss", {}).get("batch")))
     traced = SIZES["batch"] * (SIZES["time"] if timed else 1)
     loss = next((call.flops for call in assembly.calls if call.api == "loss"), 0.0)
-    return 3.0 * loss * algorithm.plan.batch_rows / traced
+    return 3.0 * loss * algorithm.step_rows / traced
 
 
 def limit_threads(assembly: Assembly, backend: str, roles: int = 1) -> None:

@@ -30,7 +30,7 @@ class Learner:
         self.graph = graph
         self.algorithm: Algorithm = graph.root  # type: ignore[assignment]
         self.version = 0
-        self._state = graph.scoped(self.algorithm.init(graph.parameters()))
+        self._state = graph.init(graph.initial)
         self._summaries, self._promises = list(summaries), promises
         self._compiled: dict[str, Callable[..., Any]] = {}
         self._cut = cutter(acting_part(graph.assembly, graph.initial))
@@ -92,7 +92,7 @@ class Learner:
 
     def load_weights(self, params: Tree) -> None:
         """Go on from these parameters; the optimiser starts anew."""
-        self._state, self._handed_out = self.graph.scoped(self.algorithm.init(self.graph.place(params))), None
+        self._state, self._handed_out = self.graph.init(with_scopes(params, Params)), None
 
     # -- what was learned
 

@@ -59,7 +59,7 @@ class Assembly:
     parameters: dict[str, ParameterSpec] = field(default_factory=dict)
     scopes: set[str] = field(default_factory=set)
     calls: list[CallRecord] = field(default_factory=list)
-    arguments: dict[str, dict[str, Any]] = field(default_factory=dict)  # root API -> its arguments, as probes
+    arguments: dict[str, dict[str, Any]] = field(default_factory=dict)  # root API -> those of its last call, as probes
     outputs: dict[str, Any] = field(default_factory=dict)  # root API -> its result, as probes
     tracing: str = ""  # the root API that is being traced
     reads: dict[str, set[str]] = field(default_factory=dict)  # root API -> the scopes and parameters it reads
@@ -161,8 +161,8 @@ def assemble(root: Component, inputs: Mapping[str, Space], only: Collection[str]
                 f"{type(root).__name__}.{name} asks for {absent[0]!r}; the root's inputs are: {', '.join(values)}."
             )
         chosen = {a.name: values[a.name] for a in wanted if a.name in values}
-        assembly.tracing, assembly.arguments[name] = name, chosen
-        values[name] = assembly.outputs[name] = getattr(mirrored, name)(scope, **chosen)
+        assembly.tracing = name
+        values[name] = getattr(mirrored, name)(scope, **chosen)
     assembly.seconds = time.perf_counter() - started
     return assembly
 
@@ -194,6 +194,8 @@ def _recorded(
             raise _misfit_error(assembly, stack, error) from error
         finally:
             stack.pop()
+        if not path:
+            assembly.arguments[name], assembly.outputs[name] = given, result
         note.output, note.flops = describe(result), flops[0]
         note.returned = sorted(sources_of(result), key=str)
         return probe(result, frozenset([note.index]))

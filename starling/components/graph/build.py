@@ -64,6 +64,12 @@ class Graph:
         """The tree with the backend's kind of dict everywhere: compiled functions are compiled anew for another."""
         return with_scopes(tree, self.backend.scope_type)
 
+    def init(self, params: Params) -> Tree:
+        """The root's first state with these NumPy parameters, every array of it on the graph's devices."""
+        root: Any = self.root
+        state = self.backend.from_numpy(root.init(params), self.devices)
+        return self.scoped(state) if self.backend.scope_type is dict else state
+
     def joined(self, tree: Tree) -> Any:
         """A copy of all leaves, one after the other, as one vector; ``cutter`` makes the way back."""
         flat = leaves(tree)
