@@ -6,7 +6,7 @@ plus the few extras listed in ``backends.extras``. A backend is a value, never a
 
 from starling.backends.base import Backend, available, get_backend
 from starling.backends.captures import capture, capturing
-from starling.backends.devices import parse_devices, restrict
+from starling.backends.devices import check_elsewhere, parse_devices
 from starling.backends.dispatch import ops
 
 __all__ = [
@@ -14,8 +14,8 @@ __all__ = [
     "available",
     "capture",
     "capturing",
+    "check_elsewhere",
     "get_backend",
     "ops",
     "parse_devices",
-    "restrict",
 ]

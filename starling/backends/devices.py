@@ -1,47 +1,55 @@
 """Devices by name, and keeping a process to its own.
 
-    parse_devices("cuda:0,cuda:1")       # ("cuda:0", "cuda:1")
-    restrict(("cuda:2", "cuda:3"))       # ("cuda:0", "cuda:1"): the only two this process sees from now on
+    parse_devices("cuda:0,cuda:1")                       # ("cuda:0", "cuda:1")
+    environment_for(("cuda:2", "cuda:3"), os.environ)    # the variables of a process that sees these two alone …
+    renumbered(("cuda:2", "cuda:3"))                     # … and calls them ("cuda:0", "cuda:1")
 
 A device is called by its kind and number, ``cpu:0``, ``cuda:1``, ``tpu:0``, on every backend. A framework takes hold of
-every accelerator that it sees, so a process that computes on the processor alone must see none: ``restrict`` comes
-before the first use of a backend.
+every accelerator that it sees, so a process that computes on the processor alone must see none, from its start.
 """
 
 from __future__ import annotations
 
-import os
+import subprocess
 import sys
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from starling.core.errors import ConfigError, RunError, UnknownNameError
+from starling.core.errors import ConfigError, UnknownNameError
 
-__all__ = ["KINDS", "environment_for", "parse_devices", "restrict"]
+__all__ = ["KINDS", "check_elsewhere", "environment_for", "parse_devices", "renumbered"]
 
 KINDS = ("cpu", "cuda", "tpu")
 
 
-def parse_devices(text: str) -> tuple[str, ...]:
-    """The devices in a comma-separated text; a kind alone is its first device, an empty text means the default."""
-    names = [name.strip() for name in text.split(",")] if text.strip() else []
-    devices = tuple(_parse(name, text) for name in names)
+def parse_devices(given: Any, where: str = "devices") -> tuple[str, ...]:
+    """The devices in a list, or a comma-separated text; a kind alone is its first device, nothing is the default."""
+    names = [name.strip() for name in given.split(",") if given.strip()] if isinstance(given, str) else given
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{where}={given!r}; a list of devices was expected, such as [cuda:0, cuda:1].")
+    devices = tuple(_parse(name, f"{where}={given!r}") for name in names)
     for device in devices:
         if devices.count(device) > 1:
-            raise ConfigError(f"devices={text!r} names {device} twice; name each device once.")
+            raise ConfigError(f"{where}={given!r} names {device} twice; name each device once.")
     return devices
 
 
-def _parse(name: str, text: str) -> str:
+def _parse(name: str, where: str) -> str:
     kind, colon, number = name.partition(":")
     if kind not in KINDS:
-        raise UnknownNameError("kind of device", kind, KINDS, f"devices={text!r}")
+        raise UnknownNameError("kind of device", kind, KINDS, where)
     if colon and not (number.isascii() and number.isdigit()):
-        raise ConfigError(f"devices={text!r}: {name!r} arrived; expected a kind and a number, such as {kind}:0.")
+        raise ConfigError(f"{where}: {name!r} arrived; expected a kind and a number, such as {kind}:0.")
     return f"{kind}:{int(number or 0)}"
 
 
 def environment_for(devices: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that make ``devices`` the only ones a process sees, where ``environment`` holds those of now."""
+    """The variables that make ``devices`` the only ones a process sees, where ``environment`` holds those of now.
+
+    No devices leave the process as it is.
+    """
+    if not devices:
+        return {}
     numbers = [int(device.partition(":")[2]) for device in devices if device.startswith("cuda:")]
     already = environment.get("CUDA_VISIBLE_DEVICES")
     if already is None:
@@ -61,21 +69,25 @@ def environment_for(devices: Sequence[str], environment: Mapping[str, str]) -> d
     return variables
 
 
-def restrict(devices: Sequence[str], environment: MutableMapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Let this process see ``devices`` alone; returns what they are called from now on.
-
-    Visible GPUs are numbered from 0, so ``cuda:2`` is ``cuda:0`` in a process that sees no other. No devices leave the
-    process as it is.
-    """
-    if not devices:
-        return ()
-    variables = environment_for(devices, environment)
-    changed = {name: value for name, value in variables.items() if environment.get(name) != value}
-    if "JAX_PLATFORMS" in changed and "jax" in sys.modules:
-        raise RunError(
-            f"this process was to be kept to {', '.join(devices)}, but jax is loaded and has read JAX_PLATFORMS; "
-            "call restrict before the first use of a backend."
-        )
-    environment.update(changed)
+def renumbered(devices: Sequence[str]) -> tuple[str, ...]:
+    """What a process calls ``devices`` that sees no others: visible GPUs are numbered from 0."""
     numbers = iter(range(len(devices)))
     return tuple(f"cuda:{next(numbers)}" if device.startswith("cuda:") else device for device in devices)
+
+
+def check_elsewhere(backend: str, devices: Sequence[str]) -> None:
+    """Refuse devices that ``backend`` does not see, without this process taking hold of them: another looks."""
+    done = subprocess.run([sys.executable, "-c", _CHECK, backend, *devices], capture_output=True, text=True)
+    if done.returncode:
+        raise ConfigError(done.stdout.strip() or done.stderr.strip())
+
+
+_CHECK = """
+import sys
+from starling.backends import get_backend
+from starling.core.errors import RequestError
+try:
+    get_backend(sys.argv[1]).check_devices(sys.argv[2:])
+except RequestError as error:
+    sys.exit(print(error) or 2)
+"""

@@ -19,10 +19,11 @@ from starling.core.settings import help_of
 from starling.experiments.config import Run, RunOptions, check_effects, resolve
 from starling.experiments.running import Result, start
 from starling.experiments.settings import overridden
+from starling.formations import form
 
 __all__ = ["parse", "report", "train"]
 
-_NOT_FLAGS = ("env_options", "simulation")  # mappings: for a configuration file
+_NOT_FLAGS = ("devices", "env_options", "simulation")  # mappings: for a configuration file
 
 
 def train(args: list[str]) -> int:
@@ -40,13 +41,14 @@ def train(args: list[str]) -> int:
 def parse(args: list[str]) -> Run:
     """The run that the command line asks for."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag in ("--algo", "--env", "--config", "--preset", "--formation"):
+    for flag in ("--algo", "--env", "--config", "--preset", "--formation", "--evaluators"):
         first.add_argument(flag)
     known, _ = first.parse_known_args(args)
     given = {key: value for key, value in vars(known).items() if value is not None and key != "config"}
     below = resolve(given, config=known.config)
     arguments: Any = tyro.cli(_arguments(below), args=args, prog="starling train", description=train.__doc__)
     options = {f.name: getattr(arguments, f.name) for f in dataclasses.fields(RunOptions) if f.name not in _NOT_FLAGS}
+    options["devices"] = {kind: given for kind, given in vars(arguments.devices).items() if given}
     algorithm = getattr(arguments, below.options.algo)
     settings = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}
     run = Run(
@@ -64,11 +66,22 @@ def _arguments(below: Run) -> type:
     config = get_algorithm(name).Config
     nested = dataclasses.make_dataclass(config.__name__, _flags(config, below.algorithm), frozen=True, kw_only=True)
     nested.__doc__ = f"Settings of {name}."
+    placed = _devices(below)
     fields = _flags(RunOptions, below.options)
+    fields.append(("devices", placed, dataclasses.field(default_factory=placed)))
     fields.append(("config", str | None, dataclasses.field(default=None)))  # a YAML file of settings
     fields.append(("preset", str, dataclasses.field(default=below.preset or "none")))
     fields.append((name, nested, dataclasses.field(default_factory=nested)))
     return dataclasses.make_dataclass("Train", fields, frozen=True, kw_only=True)
+
+
+def _devices(below: Run) -> type:
+    """A flag for the devices of each kind of role, such as --devices.learner cuda:0,cuda:1."""
+    kinds = form(below.options.formation, below.counts).computing
+    given = {kind: ",".join(below.devices.get(kind, ())) for kind in kinds}
+    placed = dataclasses.make_dataclass("Devices", [(kind, str, given[kind]) for kind in kinds], frozen=True)
+    placed.__doc__ = help_of(RunOptions)["devices"]
+    return placed
 
 
 def _flags(cls: type, values: Any) -> list[tuple[str, Any, Any]]:

@@ -39,6 +39,9 @@ class Program(Protocol):
 
     def spec(self) -> dict[str, Any]: ...
 
+    def environment(self, role: RoleId) -> Mapping[str, str]:
+        """Variables of a role's own process, beside those of this one."""
+
     def save(self, role: RoleId, checkpoint: Checkpoint, seconds: float) -> None:
         """Make a role's state safe."""
 

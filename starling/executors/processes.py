@@ -122,6 +122,7 @@ class Supervisor:
             child.process = subprocess.Popen(
                 [sys.executable, "-m", "starling.executors.worker", str(read)],
                 pass_fds=inherited,
+                env={**os.environ, **self.program.environment(role)},
                 stdin=subprocess.DEVNULL,
                 stderr=log,
                 process_group=0,  # an interruption from the keyboard is for the supervisor alone

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from starling.algorithms import ALGORITHMS, get_algorithm
+from starling.backends import parse_devices
 from starling.core.errors import ConfigError, UnknownNameError
 from starling.core.settings import setting
 from starling.experiments.presets import Preset, find_preset, get_preset
 from starling.experiments.settings import load_yaml, overridden, plain
-from starling.formations import Counts, form, get_formation
+from starling.formations import Counts, Placement, form
 
 __all__ = ["Run", "RunOptions", "check_effects", "resolve"]
 
@@ -51,7 +52,7 @@ class RunOptions(Counts):
     env_timeout: float = setting(0.0, "seconds that a step of a role's environment may take; 0: any", 0)
     env_workers: int = setting(0, "processes that step each role's environments; 0: the role itself", 0, 1024)
     env_options: dict[str, Any] = setting({}, "for the environment's constructor")
-    devices: tuple[str, ...] = setting((), "what learning computes on, such as cuda:0; several share each batch")
+    devices: dict[str, Any] = setting({}, "what roles compute on, by kind: cuda:0,cuda:1 share a learner's batches")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,11 @@ class Run:
     def counts(self) -> Counts:
         """The counts and limits of the formation, as they were asked for."""
         return Counts(**{name: getattr(self.options, name) for name in _COUNTS})
+
+    @property
+    def devices(self) -> dict[str, tuple[str, ...]]:
+        """What each kind of role computes on, where it was asked for."""
+        return {kind: parse_devices(given, f"devices.{kind}") for kind, given in self.options.devices.items()}
 
     @property
     def executor(self) -> str:
@@ -122,8 +128,8 @@ def resolve(*layers: Mapping[str, Any], config: str | Path | None = None) -> Run
 
 
 def check_effects(run: Run) -> None:
-    """Refuse settings of the executor that would have no effect."""
-    get_formation(run.options.formation)
+    """Refuse settings of the executor, and devices, that would have no effect."""
+    Placement(form(run.options.formation, run.counts), run.devices)
     if run.options.record and run.executor != "processes":
         raise ConfigError(f"record has no effect on the executor {run.executor}: the same seed gives the same run.")
     if run.options.env_timeout and form(run.options.formation, run.counts).fused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -12,7 +13,7 @@ from gymnasium.vector import VectorEnv
 
 from starling.algorithms import get_algorithm
 from starling.algorithms.base import Algorithm, inputs_of
-from starling.backends import get_backend
+from starling.backends import check_elsewhere, get_backend
 from starling.components.graph.assembly import Assembly, assemble
 from starling.components.graph.build import Graph, build, create_parameters
 from starling.core.effects import Checkpoint, RoleCode
@@ -31,7 +32,7 @@ from starling.experiments.compatibility import check_fits, tolerates_lag
 from starling.experiments.config import Run, resolve
 from starling.experiments.evaluation import evaluate
 from starling.experiments.summaries import Summaries, check_summaries, component_patterns
-from starling.formations import Formation, RoleId, Start, form, get_formation, settled
+from starling.formations import Formation, Placement, RoleId, Start, form, get_formation, settled
 from starling.formations import resolve as resolve_path
 from starling.records.checkpoint import restoring
 from starling.records.checkpoints import Checkpoints
@@ -68,6 +69,7 @@ class Program:
         self.pin_cpus, self.heartbeat = options.pin_cpus, options.heartbeat
         self.simulation: Mapping[str, Any] = {"seed": options.seed, **options.simulation}
         self.env: EnvLike = options.env if env is None else env
+        self._graphs: dict[tuple[str, tuple[str, ...]], Graph] = {}
         self._ready: Envs | None = None  # made to ask for its spaces, and not used yet
         self._prepared: RoleCode | None = None  # of a fused role that has not begun
         self.vectorised = False  # whether ``env`` makes a VectorEnv, and so a number of environments of its own
@@ -95,6 +97,7 @@ class Program:
         self.batch_chunks = self.counts.batch_chunks or self.plan.chunks(acting)
         self.chunks_per_actor = max(1, self.batch_chunks // acting)
         self.formation = get_formation(options.formation).lay_out(replace(self.counts, batch_chunks=self.batch_chunks))
+        self.placement = Placement(self.formation, run.devices)
         self.plan.envs_per_actor(1 if self.formation.count("worker") else self.batch_chunks)  # refuses what cannot be
 
     def _check_env(self) -> None:
@@ -141,12 +144,22 @@ class Program:
 
     def prepare(self) -> None:
         """Make what a new run needs, as far as this process does: what cannot be made leaves nothing behind."""
-        get_backend(self.backends.learn).check_devices(self.run.options.devices)
+        self.check_devices()
         if self.formation.fused:
             (role,) = self.formation
             self._prepared = self.role(role, Start())
 
+    def check_devices(self) -> None:
+        """Refuse devices that are not there."""
+        chosen = (self.backends.learn, self.backends.act)
+        for backend, devices in {pair for role in self.formation for pair in zip(chosen, self.placement.of(role))}:
+            if devices not in ((), ("cpu:0",)):
+                check_elsewhere(backend, devices)
+
     # -- what executors ask for
+
+    def environment(self, role: RoleId) -> dict[str, str]:
+        return self.placement.environment(role, os.environ)
 
     def role(self, role: RoleId, start: Start) -> RoleCode:
         """The code of a role."""
@@ -183,22 +196,21 @@ class Program:
         return create_parameters(self.assembly, self.seed)
 
     def _graph(self, backend: str, devices: tuple[str, ...] = ()) -> Graph:
-        limit_threads(self.assembly, backend, len(list(self.formation)))
-        return build(self.assembly, get_backend(backend), self.seed, devices)
+        """One graph for all that compute on the same devices."""
+        if (backend, devices) not in self._graphs:
+            limit_threads(self.assembly, backend, len(list(self.formation)))
+            self._graphs[backend, devices] = build(self.assembly, get_backend(backend), self.seed, devices)
+        return self._graphs[backend, devices]
 
-    @cached_property
-    def _learning_graph(self) -> Graph:
-        return self._graph(self.backends.learn, self.run.options.devices)
+    def learning_graph(self, role: RoleId) -> Graph:
+        return self._graph(self.backends.learn, self.placement.of(role)[0])
 
-    def learning_graph(self) -> Graph:
-        return self._learning_graph
-
-    def acting_graph(self) -> Graph:
-        same = self.backends.act == self.backends.learn
-        return self._learning_graph if same and self.formation.fused else self._graph(self.backends.act)
+    def acting_graph(self, role: RoleId) -> Graph:
+        return self._graph(self.backends.act, self.placement.of(role)[1])
 
     def policy(self) -> Policy:
-        return Policy(self.acting_graph())
+        """What acts when the run is over, wherever that is: on the default device."""
+        return Policy(self._graph(self.backends.act))
 
     def envs(self, count: int, *who: Any) -> Envs:
         ready, self._ready = self._ready, None
@@ -295,12 +307,14 @@ def weights_in(state: Tree) -> Tree:
 
 
 def remake(spec: dict[str, Any]) -> Program:
-    """The program of a ``spec``."""
+    """The program of a ``spec``, in the process of one of its roles."""
     settings = dict(spec["settings"])
     directory = settings.pop("directory")
     env = None if spec["env"] is None else resolve_path(spec["env"])
     obs, action = (space_from_plain(plain) for plain in spec["spaces"])
-    return Program(resolve(settings), env, None if directory is None else Path(directory), (obs, action))
+    program = Program(resolve(settings), env, None if directory is None else Path(directory), (obs, action))
+    program.placement = replace(program.placement, apart=True)
+    return program
 
 
 def importable(env: EnvLike) -> str | None:

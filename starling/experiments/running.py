@@ -88,6 +88,7 @@ def resume(
             with restoring(run_dir.path):
                 step, seconds = int(meta["step"]), float(meta["seconds"])
                 weights_in(state)
+            program.check_devices()
             checkpoints.rewind(step)
             if inexact := _why_inexact(program):
                 _write_manifest(run_dir, program.run, command, inexact)

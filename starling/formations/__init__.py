@@ -2,12 +2,14 @@
 
 from starling.formations.base import Edge, Formation, RoleId, Roles, Start, resolve
 from starling.formations.catalogue import FORMATIONS, Counts, form, get_formation, settled
+from starling.formations.placement import Placement
 
 __all__ = [
     "FORMATIONS",
     "Counts",
     "Edge",
     "Formation",
+    "Placement",
     "RoleId",
     "Roles",
     "Start",

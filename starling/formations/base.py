@@ -52,11 +52,16 @@ class Roles:
     ``make`` is the ``module:function`` that makes the code of one, ``make(context, role, start)``; it is imported in
     the role's own process alone. Roles of one sort that belong apart, such as two populations of actors, are of kinds
     with a group in front: ``blue.actor``, ``red.actor``.
+
+    ``learns`` and ``acts`` name the devices of its networks, as settings do: by its kind, or ``actor`` for the acting
+    of a role that learns as well; empty where it has no such network.
     """
 
     kind: str
     count: int
     make: str = ""
+    learns: str = ""
+    acts: str = ""
 
     def __iter__(self) -> Iterator[RoleId]:
         return (RoleId(self.kind, index) for index in range(self.count))
@@ -111,6 +116,11 @@ class Formation:
     def count(self, kind: str) -> int:
         """How many roles of this kind there are."""
         return self._by_kind[kind].count if kind in self._by_kind else 0
+
+    @property
+    def computing(self) -> list[str]:
+        """The names by which its roles are given devices."""
+        return sorted({name for roles in self.roles for name in (roles.learns, roles.acts)} - {""})
 
     def of_kind(self, kind: str) -> Roles:
         return self._by_kind[kind]

@@ -83,7 +83,7 @@ def _watched(formation: Formation, counts: Counts) -> Formation:
     if not counts.evaluators:
         return formation
     edges = tuple(replace(e, also=("evaluator",)) if e.name == "weights" else e for e in formation.edges)
-    watching = Roles("evaluator", counts.evaluators, "starling.roles.actors:make_evaluator")
+    watching = Roles("evaluator", counts.evaluators, "starling.roles.actors:make_evaluator", acts="evaluator")
     return replace(formation, roles=(*formation.roles, watching), edges=edges)
 
 
@@ -95,7 +95,7 @@ def _averaging(learners: int) -> list[Edge]:
 
 
 def _single(counts: Counts) -> Formation:
-    roles = (Roles("learner", 1, "starling.roles.fused:make_single"),)
+    roles = (Roles("learner", 1, "starling.roles.fused:make_single", learns="learner", acts="actor"),)
     return Formation("single", roles, (), ends="learner", lockstep=True, fused=True)
 
 
@@ -119,7 +119,7 @@ def _acting_and_learning(name: str) -> Callable[[Counts], Formation]:
             Edge("weights", "broadcast", "learner", "actor", pinned=True, message=_WEIGHTS),
             *_averaging(learners),
         ]  # fmt: skip
-        roles = (Roles("learner", learners, _LEARNER), Roles("actor", actors, _ACTOR))
+        roles = (Roles("learner", learners, _LEARNER, "learner"), Roles("actor", actors, _ACTOR, acts="actor"))
         return _watched(Formation(name, roles, tuple(edges), "learner", lockstep), counts)
 
     return lay_out
@@ -141,8 +141,8 @@ def _gradient_servers(name: str) -> Callable[[Counts], Formation]:
             Edge("weights", "broadcast", "server", "worker", message="starling.roles.servers:blank_views"),
         )  # fmt: skip
         roles = (
-            Roles("server", counts.servers or 1, "starling.roles.servers:make_server"),
-            Roles("worker", counts.actors or 1, "starling.roles.servers:make_worker"),
+            Roles("server", counts.servers or 1, "starling.roles.servers:make_server", "server"),
+            Roles("worker", counts.actors or 1, "starling.roles.servers:make_worker", "worker", "actor"),
         )
         return _watched(Formation(name, roles, edges, ends="server"), counts)
 
@@ -161,9 +161,9 @@ def _apex(counts: Counts) -> Formation:
         *_averaging(learners),
     )
     roles = (
-        Roles("learner", learners, "starling.roles.buffers:make_sampling_learner"),
+        Roles("learner", learners, "starling.roles.buffers:make_sampling_learner", "learner"),
         Roles("buffer", buffers, "starling.roles.buffers:make_buffer"),
-        Roles("actor", actors, _ACTOR),
+        Roles("actor", actors, _ACTOR, acts="actor"),
     )
     return _watched(Formation("apex", roles, edges, ends="learner", prioritizes=True), counts)
 
@@ -185,8 +185,8 @@ def _central_inference(counts: Counts) -> Formation:
         *_averaging(learners),
     )  # fmt: skip
     roles = (
-        Roles("learner", learners, _LEARNER),
-        Roles("inference", servers, "starling.roles.inference:make_inference"),
+        Roles("learner", learners, _LEARNER, "learner"),
+        Roles("inference", servers, "starling.roles.inference:make_inference", acts="inference"),
         Roles("actor", actors, "starling.roles.inference:make_remote_actor"),
     )
     return _watched(Formation("central_inference", roles, edges, "learner", counts.max_lag == 0), counts)

@@ -45,7 +45,7 @@ def actor(acting: Acting, join: Callable[[int], Collector], targets: list[int]) 
 def make_actor(context: Context, role: RoleId, start: Start) -> RoleCode:
     """An actor with a network of its own."""
     rows = envs_per_actor(context, role.kind)
-    acting = LocalActing(Policy(context.acting_graph()), rows, chunks_in_lockstep(context))
+    acting = LocalActing(Policy(context.acting_graph(role)), rows, chunks_in_lockstep(context))
     return actor(acting, collector_of(context, role, start, acting), targets_of(context, role))
 
 
@@ -136,4 +136,4 @@ def make_evaluator(context: Context, role: RoleId, start: Start) -> RoleCode:
         with context.envs(1, "evaluator", role.index, start.incarnation) as envs:
             return context.evaluate(policy, envs)
 
-    return evaluator(Policy(context.acting_graph()), play, max(1, context.formation.count("server")))
+    return evaluator(Policy(context.acting_graph(role)), play, max(1, context.formation.count("server")))

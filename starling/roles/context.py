@@ -44,9 +44,10 @@ class Context(Protocol):
     def summaries(self) -> list[str]:
         """The inner values that learners record, by component path."""
 
-    def acting_graph(self) -> Graph: ...
+    def acting_graph(self, role: RoleId) -> Graph:
+        """On the devices that roles of this kind act with; ``learning_graph``, that they learn with."""
 
-    def learning_graph(self) -> Graph: ...
+    def learning_graph(self, role: RoleId) -> Graph: ...
 
     def envs(self, count: int, *who: Any) -> Envs:
         """Environments of a role; ``who`` names it, and so their seeds."""

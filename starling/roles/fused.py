@@ -98,7 +98,7 @@ def make_single(context: Context, role: RoleId, start: Start) -> RoleCode:
     if not context.plan.acts:
         return unheard(learner(learning, lambda: no_chunks(learning), fresh=state is None))
     rows = envs_per_actor(context, role.kind)
-    acting = LocalActing(Policy(context.acting_graph()), rows, chunks_in_lockstep(context))
+    acting = LocalActing(Policy(context.acting_graph(role)), rows, chunks_in_lockstep(context))
     join = collector_of(context, role, start, acting)
     collectors: list[Collector] = []
 

@@ -76,7 +76,7 @@ def make_inference(context: Context, role: RoleId, start: Start) -> RoleCode:
     """Acts for the actors that are paired with it."""
     formation, counts = context.formation, context.counts
     actors = len(formation.sources(formation.edge("requests"), role.index))
-    policy = Policy(context.acting_graph())
+    policy = Policy(context.acting_graph(role))
     return inference(policy, blank_reply(context), actors, counts.inference_batch or 0, counts.inference_wait or 0.0)
 
 

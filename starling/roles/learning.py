@@ -157,7 +157,7 @@ def learner_of(context: Context, role: RoleId, promises: bool = False) -> Learne
     """The learner of a role; one of several looks at gradients before it applies them."""
     together = context.formation.joined(role.kind)
     kind = GradientLearner if together else Learner
-    return kind(context.learning_graph(), context.seed, context.summaries, role.index, promises)
+    return kind(context.learning_graph(role), context.seed, context.summaries, role.index, promises)
 
 
 def learning_of(context: Context, role: RoleId, max_lag: int | None, overlap: bool = False) -> Learning:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from starling.algorithms.gradient import GradientAlgorithm
 from starling.backends import get_backend
 from starling.components.graph.build import Graph, build
 from starling.core.effects import Effect, Latest, Publish, Put, Report, RoleCode, Take
@@ -35,8 +34,7 @@ class ParameterShard:
 
     def __init__(self, graph: Graph, shard: set[str]) -> None:
         self.graph, self.version = graph, 0
-        algorithm: GradientAlgorithm = graph.root  # type: ignore[assignment]
-        self._state = graph.scoped(state_part(algorithm.init(graph.parameters()), shard))
+        self._state = graph.scoped(state_part(graph.init(graph.initial), shard))
         self._apply = graph.function("apply_gradients", donate=(0,))
         self._absorb = graph.function("absorb", donate=(0,))
 
@@ -174,7 +172,7 @@ class WorkerActing(LocalActing):
 
 def make_server(context: Context, role: RoleId, start: Start) -> RoleCode:
     """A shard of the parameters."""
-    shard = ParameterShard(context.learning_graph(), _shards(context)[role.index])
+    shard = ParameterShard(context.learning_graph(role), _shards(context)[role.index])
     counters = RunCounters(context.length)
     state = context.restored(role, start)
     if state is not None:
@@ -186,9 +184,9 @@ def make_server(context: Context, role: RoleId, start: Start) -> RoleCode:
 def make_worker(context: Context, role: RoleId, start: Start) -> RoleCode:
     """Acts and computes gradients."""
     workers, plan = context.formation.count(role.kind), context.plan
-    who = GradientLearner(context.learning_graph(), context.seed, context.summaries, role.index)
+    who = GradientLearner(context.learning_graph(role), context.seed, context.summaries, role.index)
     rows = envs_per_actor(context, role.kind)
-    acting = WorkerActing(Policy(context.acting_graph()), rows, who, context.formation.count("server"))
+    acting = WorkerActing(Policy(context.acting_graph(role)), rows, who, context.formation.count("server"))
     return worker(
         who,
         acting,

@@ -51,6 +51,9 @@ class Script:
         settings = {"roles": roles, "edges": edges, "ends": self.formation.ends, "lockstep": self.formation.lockstep}
         return {"factory": f"{__name__}:remake", "script": self.name, "directory": str(self.directory), **settings}
 
+    def environment(self, role):
+        return {}
+
     def save(self, role, checkpoint, seconds):
         state = {key: int(value) for key, value in checkpoint.state().items()}
         path = self.directory / f"{role}.state"

@@ -49,6 +49,14 @@ def test_flags_lie_over_the_file(write):
     assert run.algorithm.double is False
 
 
+def test_devices_of_each_kind_of_role_come_from_the_file_and_from_flags(write):
+    config = write("{formation: sync, devices: {learner: [cuda:0, cuda:1], actor: cpu}}")
+    flags = ["--devices.actor", "cuda:2", "--evaluators", "1", "--devices.evaluator", "cpu"]
+    run = parse(["--config", config, *flags])
+    assert run.devices == {"learner": ("cuda:0", "cuda:1"), "actor": ("cuda:2",), "evaluator": ("cpu:0",)}
+    assert resolve(run.to_mapping()).devices == run.devices
+
+
 def test_dashes_and_underscores_name_the_same_setting_in_every_layer(write):
     config = write("checkpoint-every: 5\nppo:\n  learning-rate: 1e-3\n  gae_lambda: '0.5'\n")
     run = resolve({"checkpoint_every": 6, "ppo": {"gae-lambda": 0.25}}, {"checkpoint-every": 7}, config=config)

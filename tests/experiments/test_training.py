@@ -46,7 +46,8 @@ def test_auto_lets_small_networks_act_on_numpy_and_convolutions_where_they_are_f
 def test_a_large_network_acts_where_it_learns():
     found = program_of(Toy, algo="dqn", dqn={"hidden": [512, 1024]})
     assert (found.backends.learn, found.backends.act) == ("torch", "torch")
-    assert found.acting_graph() is found.learning_graph(), "and is there once"
+    (role,) = found.formation
+    assert found.acting_graph(role) is found.learning_graph(role), "and is there once"
     found.close()
 
 
@@ -96,16 +97,6 @@ def test_experience_is_one_update_old_with_overlap_and_new_without(overlap, lag)
     settings = {"hidden": [4], "envs": 2, "rollout": 5}
     _, heard = finish(program_of(Toy, algo="a2c", steps=100, log_every=50, overlap=overlap, a2c=settings))
     assert (heard.values["lag_mean"], heard.values["lag_max"]) == (lag, lag)
-
-
-def test_devices_are_chosen_and_checked():
-    run = program_of(Toy, algo="dqn", devices=["cpu:0"], dqn=FEW)
-    assert run.learning_graph().devices == ("cpu:0",)
-    run.close()
-    run = program_of(Toy, algo="dqn", devices=["gpu:7"], dqn=FEW)
-    with pytest.raises(ConfigError, match="gpu:7"):
-        run.prepare()
-    run.close()
 
 
 def test_overlap_is_refused_where_roles_overlap_by_themselves():
