@@ -8,7 +8,18 @@ print(result.final_return, result.directory)
 
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Agent", "Component", "ComponentTest", "__version__", "api", "collect", "evaluate", "resume", "train"]
+__all__ = [
+    "Agent",
+    "Component",
+    "ComponentTest",
+    "__version__",
+    "api",
+    "collect",
+    "evaluate",
+    "register",
+    "resume",
+    "train",
+]
 
 __version__ = "0.1.0"
 
@@ -19,6 +30,7 @@ _HOMES = {
     "api": "starling.components.base",
     "collect": "starling.experiments.api",
     "evaluate": "starling.experiments.api",
+    "register": "starling.core.registry",
     "resume": "starling.experiments.api",
     "train": "starling.experiments.api",
 }
@@ -26,6 +38,7 @@ _HOMES = {
 if TYPE_CHECKING:
     from starling.components.base import Component, api
     from starling.components.testing import ComponentTest
+    from starling.core.registry import register
     from starling.experiments.agent import Agent
     from starling.experiments.api import collect, evaluate, resume, train
 

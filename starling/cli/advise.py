@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 
 import tyro
 
-from starling.algorithms import get_algorithm
+from starling.algorithms import ALGORITHMS
 from starling.core.errors import ConfigError
 from starling.core.machine import processors
 from starling.envs import make
@@ -69,7 +69,7 @@ def _misfits(run: Run) -> dict[str, str | None]:
     options, settings = run.options, run.algorithm
     with make(options.env, 1, options.seed, **options.env_options) as envs:
         spaces = envs.observation_space, envs.action_space
-    traits = traits_of(get_algorithm(options.algo).compose(settings, *spaces))
+    traits = traits_of(ALGORITHMS[options.algo].compose(settings, *spaces))
     return {name: misfit(name, traits) for name in FORMATIONS}
 
 

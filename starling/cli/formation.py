@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from starling.core.errors import RequestError
-from starling.formations import Counts, form, get_formation
+from starling.formations import FORMATIONS, Counts, form
 
 __all__ = ["formation"]
 
@@ -24,8 +24,8 @@ class FormationArguments(Counts):
 def formation(args: list[str]) -> int:
     """Draw a formation."""
     arguments = tyro.cli(FormationArguments, args=args, prog="starling formation")
-    kind = get_formation(arguments.name)
-    drawn = form(kind.name, Counts(**{each.name: getattr(arguments, each.name) for each in fields(Counts)}))
+    kind = FORMATIONS[arguments.name]
+    drawn = form(arguments.name, Counts(**{each.name: getattr(arguments, each.name) for each in fields(Counts)}))
     if arguments.svg is None:
         from starling.formations.drawing import draw_text
 

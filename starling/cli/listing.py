@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +14,12 @@ import tyro
 from starling.algorithms import ALGORITHMS
 from starling.backends import available
 from starling.components.specs import COMPONENTS
+from starling.core.registry import KINDS, registry_of
 from starling.envs.constructing import environment_ids
 from starling.executors import EXECUTORS
+from starling.experience import PLANS
 from starling.experiments.compatibility import compatibility
-from starling.experiments.presets import presets
+from starling.experiments.presets import PRESETS
 from starling.formations import FORMATIONS
 from starling.formations.catalogue import free_settings
 
@@ -27,7 +30,7 @@ _Table = Mapping[str, Mapping[str, str | None]]
 
 @dataclass(frozen=True)
 class ListArguments:
-    """List algorithms, components, formations, executors, environments, presets and backends."""
+    """List algorithms, components, plans, formations, executors, environments, presets and backends."""
 
     formations: bool = False  # only formations: their settings, and which algorithm fits which
     json: bool = False  # print JSON
@@ -39,8 +42,10 @@ def list(args: list[str]) -> int:  # type: ignore[valid-type]
     formations = {name: {"text": kind.text, "settings": free_settings(name)} for name, kind in FORMATIONS.items()}
     fits = compatibility()
     found: dict[str, Any] = {} if arguments.formations else _everything_else()
+    problems = [problem for kind in KINDS for problem in registry_of(kind).problems]
     if arguments.json:
-        print(json.dumps({**found, "formations": formations, "compatibility": fits}, indent=2))
+        told = {**found, "formations": formations, "compatibility": fits, "problems": problems}
+        print(json.dumps(told, indent=2))
         return 0
     for title, entries in found.items():
         print(f"{title} ({len(entries)})")
@@ -53,6 +58,8 @@ def list(args: list[str]) -> int:  # type: ignore[valid-type]
     print(_formations_text(formations))
     print()
     print(_table_text(fits))
+    for problem in problems:
+        print(f"starling: {problem}", file=sys.stderr)
     return 0
 
 
@@ -60,18 +67,22 @@ def _everything_else() -> dict[str, dict[str, str]]:
     return {
         "algorithms": {name: _first_line(cls) for name, cls in ALGORITHMS.items()},
         "components": {name: _first_line(cls) for name, cls in sorted(COMPONENTS.items())},
-        "presets": {
-            name: f"{p.settings['algo']} on {p.settings['env']}, {p.settings['steps']:,} steps"
-            for name, p in presets().items()
-        },
+        "plans": {name: _first_line(cls) for name, cls in PLANS.items()},
+        "presets": {name: f"{p['algo']} on {p['env']}, {p['steps']:,} steps" for name, p in PRESETS.items()},
         "environments": dict.fromkeys(environment_ids(), ""),
         "backends": dict.fromkeys(available(), ""),
-        "executors": dict(EXECUTORS),
+        "executors": {name: kind.text for name, kind in EXECUTORS.items()},
+        "plugins": {
+            f"{kind} {name}": f"from {source}"
+            for kind in KINDS
+            for name in registry_of(kind)
+            if (source := registry_of(kind).source(name))
+        },
     }
 
 
 def _first_line(cls: type) -> str:
-    return (cls.__doc__ or "").strip().splitlines()[0]
+    return (cls.__doc__ or "").strip().partition("\n")[0]
 
 
 def _formations_text(formations: Mapping[str, Any]) -> str:

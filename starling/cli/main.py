@@ -21,7 +21,7 @@ COMMANDS = {
     "collect": "record episodes of a run's policy as a data set",
     "doctor": "tell who waits for whom in a run, and what to change",
     "advise": "time an algorithm here and recommend how to run it",
-    "list": "algorithms, components, formations, environments, presets",
+    "list": "algorithms, components, plans, formations, environments, presets",
     "graph": "draw an algorithm's component graph",
     "formation": "draw a formation: roles, and what flows between them",
     "check-env": "explain what is wrong with an environment",

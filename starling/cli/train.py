@@ -11,7 +11,7 @@ from typing import Any
 
 import tyro
 
-from starling.algorithms import get_algorithm
+from starling.algorithms import ALGORITHMS
 from starling.components.base import Component
 from starling.components.specs import to_spec
 from starling.core.errors import SpaceError
@@ -63,7 +63,7 @@ def parse(args: list[str]) -> Run:
 def _arguments(below: Run) -> type:
     """A dataclass of every flag, with what was resolved so far as defaults."""
     name = below.options.algo
-    config = get_algorithm(name).Config
+    config = ALGORITHMS[name].Config
     nested = dataclasses.make_dataclass(config.__name__, _flags(config, below.algorithm), frozen=True, kw_only=True)
     nested.__doc__ = f"Settings of {name}."
     placed = _devices(below)

@@ -37,10 +37,11 @@ from starling.components.networks import (
 from starling.components.networks.modules import Module, as_component
 from starling.components.spec_values import to_value
 from starling.core.errors import ConfigError, UnknownNameError
+from starling.core.registry import Registry
 
 __all__ = ["COMPONENTS", "as_layer", "from_spec", "to_spec"]
 
-COMPONENTS: dict[str, type[Component]] = {
+_OWN: dict[str, type[Component]] = {
     "linear": layers.Linear,
     "layer_norm": layers.LayerNorm,
     "noisy_linear": layers.NoisyLinear,
@@ -86,6 +87,7 @@ COMPONENTS: dict[str, type[Component]] = {
     "cosine_schedule": schedules.Cosine,
     "piecewise_schedule": schedules.Piecewise,
 }
+COMPONENTS: Registry[type[Component]] = Registry("component", _OWN, Component)
 
 
 def from_spec(spec: Mapping[str, Any] | str | Path | Component, where: str = "spec") -> Component:
@@ -223,10 +225,10 @@ def _module_of(cls: type, spec: Mapping[str, Any], where: str) -> Component:
 def _class_of(name: Any, where: str) -> type:
     if not isinstance(name, str):
         raise ConfigError(f"{where}.type: {name!r} arrived; expected a name such as 'mlp'.")
-    if name in COMPONENTS:
-        return COMPONENTS[name]
     if ":" not in name:
-        raise UnknownNameError("component type", name, COMPONENTS, where)
+        if name not in COMPONENTS:
+            raise UnknownNameError("component type", name, COMPONENTS, where)
+        return COMPONENTS[name]
     module_name, _, class_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)

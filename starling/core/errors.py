@@ -6,6 +6,7 @@
     │   ├── ConfigError         a setting out of range or without effect
     │   ├── SpaceError          spaces that do not fit together
     │   ├── MissingExtraError   an optional package is not installed
+    │   ├── PluginError         a part from outside that cannot be used
     │   └── RunDirError         the run directory cannot be used
     └── RunError                it started, and then failed          (exit code 1)
         ├── EnvError            the environment broke its promises
@@ -27,6 +28,7 @@ __all__ = [
     "DataError",
     "EnvError",
     "MissingExtraError",
+    "PluginError",
     "RequestError",
     "RunDirError",
     "RunError",
@@ -66,6 +68,10 @@ class SpaceError(RequestError):
 
 class RunDirError(RequestError):
     """A run directory that is in use, cannot be written, or is not one."""
+
+
+class PluginError(RequestError):
+    """A part from outside that cannot be loaded, is of another kind, or has a name that is taken."""
 
 
 class EnvError(RunError):

@@ -12,14 +12,13 @@ from gymnasium.vector import VectorEnv
 from starling.core.errors import SpaceError, StarlingError
 from starling.core.random import stream
 from starling.core.trees import leaves
-from starling.envs.constructing import EnvLike, constructor_of, name_of, takes_num_envs
+from starling.envs.constructing import EnvLike, adapter_of, constructor_of, name_of, takes_num_envs
 from starling.envs.determinism import first_difference
-from starling.envs.envpool_envs import EnvPoolEnvs
 from starling.envs.findings import Finding, error, ok, warning
-from starling.envs.making import ENVPOOL, WORTH_A_VECTOR, own_vector
+from starling.envs.making import WORTH_A_VECTOR, own_vector
 from starling.envs.probing import Probe
 from starling.envs.protocol import Envs
-from starling.envs.spaces import SUPPORTED, from_gymnasium
+from starling.envs.spaces import SUPPORTED, from_gymnasium, to_gymnasium
 from starling.envs.vector_envs import VectorEnvs, autoreset_mode
 
 __all__ = ["Finding", "check"]
@@ -33,9 +32,10 @@ def check(env: EnvLike, seed: int = 0, steps: int = 1000, **kwargs: Any) -> list
 
 def _check(env: EnvLike, seed: int, steps: int, kwargs: dict[str, Any]) -> list[Finding]:
     try:
-        if isinstance(env, str) and env.startswith(ENVPOOL):
-            envs = EnvPoolEnvs(env.removeprefix(ENVPOOL), 2, seed, **kwargs)
-            return [*_look_at_spaces(*envs.source_spaces), *_play(envs, seed, steps)]
+        if (found := adapter_of(env)) is not None:
+            with found[0](found[1], 2, seed, **kwargs) as envs:
+                spaces = to_gymnasium(envs.observation_space), to_gymnasium(envs.action_space)
+                return [*_look_at_spaces(*spaces), *_play(envs, seed, steps)]
         if isinstance(env, VectorEnv):
             return _check_vector(env, name_of(env), seed, steps)
         construct = constructor_of(env, **({"num_envs": 2} | kwargs if takes_num_envs(env) else kwargs))
@@ -140,9 +140,6 @@ def _play(envs: Envs, seed: int, steps: int) -> list[Finding]:
                 return [error("autoreset", found, rule, "Declare the autoreset mode the environment really has.")]
     except StarlingError as problem:
         return [_broken(problem)]
-    finally:
-        if isinstance(envs, EnvPoolEnvs):
-            envs.close()
     findings = [ok("results", "observations and rewards fit their spaces")]
     if ended:
         return [*findings, ok("ends", f"{ended} episodes ended")]

@@ -1,4 +1,4 @@
-"""Constructors of single environments: from an id or a callable, with errors that say what to do."""
+"""Constructors of environments: from an id, a registered name or a callable, with errors that say what to do."""
 
 from __future__ import annotations
 
@@ -12,10 +12,26 @@ from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from starling.core.errors import ConfigError, EnvError, MissingExtraError, RequestError, UnknownNameError
+from starling.core.registry import Registry
 from starling.envs.naming import nearest
+from starling.envs.protocol import Envs
 from starling.envs.tolerant import Tolerance, Tolerant
 
-__all__ = ["EnvLike", "constructor_of", "environment_ids", "name_of", "single_constructor", "takes_num_envs"]
+__all__ = [
+    "ENVIRONMENTS",
+    "EnvLike",
+    "adapter_of",
+    "constructor_of",
+    "environment_ids",
+    "name_of",
+    "single_constructor",
+    "takes_num_envs",
+]
+
+# What ``name`` or ``name:TASK`` stands for: an adapter, or a constructor, which is told the task where there is one.
+ENVIRONMENTS: Registry[Callable[..., Any]] = Registry(
+    "environment", {"envpool": "starling.envs.envpool_envs:EnvPoolEnvs"}, Callable
+)
 
 EnvLike = str | Callable[..., Any] | VectorEnv[Any, Any, Any]
 
@@ -37,13 +53,30 @@ def name_of(env: EnvLike) -> str:
 
 
 def environment_ids() -> list[str]:
-    """The ids that Gymnasium knows here."""
-    return sorted(gym.registry)
+    """The ids that Gymnasium knows here, and the names that are registered."""
+    return [*sorted(gym.registry), *ENVIRONMENTS]
+
+
+def _registered(env: EnvLike) -> tuple[Callable[..., Any], str] | None:
+    """What a registered name stands for, and its task; None for what Gymnasium knows."""
+    if not isinstance(env, str) or env in gym.registry or env.startswith("ALE/"):
+        return None
+    name, _, task = env.partition(":")
+    return (ENVIRONMENTS[name], task) if name in ENVIRONMENTS else None
+
+
+def adapter_of(env: EnvLike) -> tuple[Any, str] | None:
+    """The subclass of Envs that a name asks for, and its task; None for what is made as a gymnasium environment."""
+    found = _registered(env)
+    return found if found is not None and isinstance(found[0], type) and issubclass(found[0], Envs) else None
 
 
 def constructor_of(env: str | Callable[..., Any], **kwargs: Any) -> Callable[[], Any]:
     """A constructor without arguments of one environment; ``kwargs`` as for ``make``."""
     kwargs = {key: value for key, value in kwargs.items() if key not in STEPPING}
+    if (found := _registered(env)) is not None:
+        construct, task = found
+        return functools.partial(_construct, functools.partial(construct, task) if task else construct, **kwargs)
     if isinstance(env, str):
         return functools.partial(_make_registered, env, **kwargs)
     return functools.partial(_construct, env, **kwargs)
@@ -63,10 +96,12 @@ def single_constructor(
 
 def takes_num_envs(env: EnvLike) -> bool:
     """Whether ``env`` is a constructor that is told how many environments to make."""
-    if isinstance(env, (str, VectorEnv)):
+    found = _registered(env)
+    construct = env if found is None else found[0]
+    if isinstance(construct, (str, VectorEnv)):
         return False
     try:
-        return "num_envs" in inspect.signature(env).parameters
+        return "num_envs" in inspect.signature(construct).parameters
     except (TypeError, ValueError):  # built in: it has no signature to read
         return False
 
@@ -97,7 +132,7 @@ def _make_registered(name: str, **kwargs: Any) -> gym.Env[Any, Any]:
     try:
         return gym.make(name, disable_env_checker=True, **kwargs)
     except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
-        raise UnknownNameError("environment", name, nearest(name, gym.registry)) from error
+        raise UnknownNameError("environment", name, nearest(name, [*gym.registry, *ENVIRONMENTS])) from error
     except gym.error.DependencyNotInstalled as error:
         raise _missing(name, str(error)) from error
     except ImportError as error:

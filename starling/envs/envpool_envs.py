@@ -22,41 +22,8 @@ __all__ = ["AsyncEnvPoolEnvs", "EnvPoolEnvs"]
 ALL = slice(None)
 
 
-class EnvPoolEnvs(Envs):
-    """``count`` environments of an EnvPool task; ``options`` go to ``envpool.make``."""
-
-    exact_resume = False
-
-    def __init__(self, task: str, count: int, seed: int, *, extras: Sequence[str] = (), **options: Any) -> None:
-        self._task = EnvPoolTask(task, count, seed, options, extras)
-        self.count, self.name, self.source_spaces = count, self._task.name, self._task.spaces
-        self.observation_space = from_gymnasium(self.source_spaces[0])
-        self._actions = ActionCodec(self.source_spaces[1], count)
-        self.action_space = self._actions.space
-        if self._task.extras is not None:
-            self.extras_space = self._task.extras.space
-
-    def reset(self) -> Tree:
-        self._task.begin()
-        return self._task.first(self._task.pool.reset()[0])
-
-    def step(self, action: Any) -> Step:
-        return self._task.read(self._task.pool.step(self._actions.batch(self._actions.accept(action))), ALL)
-
-    def state(self) -> dict[str, Any]:
-        return self._task.state()
-
-    def restore(self, state: dict[str, Any]) -> Tree:
-        """Begin new episodes, other ones than any before."""
-        self._task.remake(state)
-        return self.reset()
-
-    def close(self) -> None:
-        self._task.pool.close()
-
-
 class AsyncEnvPoolEnvs(AsyncEnvs):
-    """The same, of which the ``batch`` rows that are ready first are served."""
+    """``count`` environments of an EnvPool task, of which the ``batch`` rows that are ready first are served."""
 
     def __init__(
         self, task: str, count: int, batch: int, seed: int, *, extras: Sequence[str] = (), **options: Any
@@ -101,6 +68,40 @@ class AsyncEnvPoolEnvs(AsyncEnvs):
         self._task.remake(state)
         self._begun = False
         self.reset()
+
+    def close(self) -> None:
+        self._task.pool.close()
+
+
+class EnvPoolEnvs(Envs):
+    """``count`` environments of an EnvPool task; ``options`` go to ``envpool.make``."""
+
+    exact_resume = False
+    asynchronous = AsyncEnvPoolEnvs
+
+    def __init__(self, task: str, count: int, seed: int, *, extras: Sequence[str] = (), **options: Any) -> None:
+        self._task = EnvPoolTask(task, count, seed, options, extras)
+        self.count, self.name = count, self._task.name
+        self.observation_space = from_gymnasium(self._task.spaces[0])
+        self._actions = ActionCodec(self._task.spaces[1], count)
+        self.action_space = self._actions.space
+        if self._task.extras is not None:
+            self.extras_space = self._task.extras.space
+
+    def reset(self) -> Tree:
+        self._task.begin()
+        return self._task.first(self._task.pool.reset()[0])
+
+    def step(self, action: Any) -> Step:
+        return self._task.read(self._task.pool.step(self._actions.batch(self._actions.accept(action))), ALL)
+
+    def state(self) -> dict[str, Any]:
+        return self._task.state()
+
+    def restore(self, state: dict[str, Any]) -> Tree:
+        """Begin new episodes, other ones than any before."""
+        self._task.remake(state)
+        return self.reset()
 
     def close(self) -> None:
         self._task.pool.close()

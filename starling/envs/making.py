@@ -12,8 +12,14 @@ from gymnasium.vector import VectorEnv
 
 from starling.core.errors import ConfigError, EnvError
 from starling.core.machine import processors
-from starling.envs.constructing import EnvLike, constructor_of, name_of, single_constructor, takes_num_envs
-from starling.envs.envpool_envs import AsyncEnvPoolEnvs, EnvPoolEnvs
+from starling.envs.constructing import (
+    EnvLike,
+    adapter_of,
+    constructor_of,
+    name_of,
+    single_constructor,
+    takes_num_envs,
+)
 from starling.envs.gym_envs import GymEnvs
 from starling.envs.pool_envs import AsyncPoolEnvs, PoolEnvs, Recipe, require_importable
 from starling.envs.protocol import AsyncEnvs, Envs
@@ -22,9 +28,8 @@ from starling.envs.stripping import strip_bookkeeping
 from starling.envs.tolerant import Tolerance
 from starling.envs.vector_envs import VectorEnvs
 
-__all__ = ["ENVPOOL", "WORTH_A_VECTOR", "make", "own_vector"]
+__all__ = ["WORTH_A_VECTOR", "make", "own_vector"]
 
-ENVPOOL = "envpool:"
 LIMIT = "max_episode_steps"
 WORTH_A_VECTOR = 8  # environments from which stepping them as arrays is faster than one after the other
 
@@ -72,10 +77,10 @@ def make(
 ) -> Envs | AsyncEnvs:
     """``count`` environments that step together; or, ``asynchronous``, of which those that are ready do.
 
-    ``env`` is an id ("CartPole-v1", "envpool:Pong-v5", "my_package:MyEnv-v0"), a constructor of a gymnasium
-    environment or of a VectorEnv, or a VectorEnv. A constructor that takes ``num_envs`` is one of a VectorEnv and is
-    called with ``num_envs=count``; another may return a VectorEnv of exactly ``count`` environments. ``kwargs`` go to
-    the constructor; ``max_episode_steps`` truncates.
+    ``env`` is an id ("CartPole-v1", "envpool:Pong-v5", "my_package:MyEnv-v0", a registered name), a constructor of a
+    gymnasium environment or of a VectorEnv, or a VectorEnv. A constructor that takes ``num_envs`` is one of a VectorEnv
+    and is called with ``num_envs=count``; another may return a VectorEnv of exactly ``count`` environments. ``kwargs``
+    go to the constructor; ``max_episode_steps`` truncates.
 
     With ``tolerance``, environments that are stepped one by one are made anew when they crash or hang. ``extras`` names
     entries of info that every step is to carry (``Step.extras``). ``workers`` processes share the environments, with
@@ -85,13 +90,15 @@ def make(
     _require_numbers(count, workers, asynchronous, batch)
     rows = max(1, count // 2) if batch is None else batch
     name = name_of(env)
-    if isinstance(env, str) and env.startswith(ENVPOOL):
+    if (found := adapter_of(env)) is not None:
+        adapter, task = found
         if workers:
-            raise ConfigError(f"workers={workers} has no effect on {name}, which has threads of its own; leave it out.")
-        task = env.removeprefix(ENVPOOL)
-        if asynchronous:
-            return AsyncEnvPoolEnvs(task, count, rows, seed, extras=extras, **kwargs)
-        return EnvPoolEnvs(task, count, seed, extras=extras, **kwargs)
+            raise ConfigError(f"workers={workers} has no effect on {name}, which steps its rows itself; leave it out.")
+        if not asynchronous:
+            return adapter(task, count, seed, extras=extras, **kwargs)
+        if adapter.asynchronous is None:
+            raise ConfigError(f"{name} has no asynchronous form; leave asynchronous out.")
+        return adapter.asynchronous(task, count, rows, seed, extras=extras, **kwargs)
     pooled = workers > 0 or asynchronous
     if isinstance(env, VectorEnv):
         if kwargs:

@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 
 from starling.core.errors import ConfigError, EnvError
+from starling.core.importing import import_path
 from starling.core.random import stream
+from starling.core.registry import carried
 from starling.core.trees import Tree, map_leaves
 from starling.envs.actions import ActionCodec
 from starling.envs.channels import RESET, RESTORE, STATE, STEP, Message, pack, unpack
 from starling.envs.failures import require_count
 from starling.envs.gym_envs import GymEnvs
 from starling.envs.held_rows import HeldRows
-from starling.envs.naming import import_path
 from starling.envs.protocol import AsyncEnvs, Envs, Step
 from starling.envs.shared_rows import SharedRows
 from starling.envs.tolerant import Tolerance
@@ -50,6 +51,7 @@ class Recipe:
             "name": self.name,
             "env": env if isinstance(env, str) else None,
             "path": None if isinstance(env, str) else import_path(env),
+            "parts": carried(["environment"]),
             "kwargs": kwargs,
             "tolerance": None if tolerance is None else tolerance.settings(),
             "extras": list(extras),
@@ -71,7 +73,9 @@ class Recipe:
 
 def require_importable(env: str | Callable[..., Any], kwargs: dict[str, Any]) -> None:
     """Refuse what cannot be made in another process, before anything is made."""
-    if not isinstance(env, str):
+    if isinstance(env, str):
+        carried(["environment"])
+    else:
         import_path(env)
     for key, value in kwargs.items():
         try:

@@ -29,9 +29,10 @@ Which rows come together, and after how many steps of the others, depends on tim
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, NamedTuple, Self, final
+from typing import Any, ClassVar, NamedTuple, Self, final
 
 import numpy as np
 
@@ -98,7 +99,13 @@ class Environments(ABC):
 
 
 class Envs(Environments):
-    """B environments that step together; see the first loop above."""
+    """B environments that step together; see the first loop above.
+
+    An adapter, which ``make`` finds by name, is made with (task, count, seed, extras=…, **options); its
+    ``asynchronous`` form, where it has one, with (task, count, batch, seed, extras=…, **options).
+    """
+
+    asynchronous: ClassVar[Callable[..., AsyncEnvs] | None] = None
 
     @abstractmethod
     def reset(self) -> Tree:

@@ -19,10 +19,11 @@ from typing import Any
 import gymnasium as gym
 
 from starling.core.errors import EnvError, SpaceError, StarlingError
+from starling.core.importing import imported
+from starling.core.registry import register
 from starling.envs.channels import DONE, ERROR, RESET, STATE, STEP, Channel, Message, pack, unpack
 from starling.envs.constructing import single_constructor
 from starling.envs.gym_envs import GymEnvs
-from starling.envs.naming import imported
 from starling.envs.shared_rows import SharedRows
 from starling.envs.tolerant import Tolerance
 
@@ -96,6 +97,8 @@ class Apart:
 
 
 def _constructor(told: Told) -> Callable[[], gym.Env[Any, Any]]:
+    for part in told["parts"]:
+        register(*part)
     env = told["env"] if told["path"] is None else imported(told["path"])
     tolerance = None if told["tolerance"] is None else Tolerance(**told["tolerance"])
     return single_constructor(env, tolerance, **told["kwargs"])

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 
-from starling.core.errors import UnknownNameError
-from starling.executors.base import DeadlockError, Program, Results, Start, Watcher
+from starling.core.importing import imported
+from starling.core.registry import Registry
+from starling.executors.base import DeadlockError, ExecutorKind, Program, Results, Start, Watcher
 
-__all__ = ["EXECUTORS", "DeadlockError", "Program", "Results", "Start", "Watcher", "get_executor"]
+__all__ = ["EXECUTORS", "DeadlockError", "ExecutorKind", "Program", "Results", "Start", "Watcher", "get_executor"]
 
-EXECUTORS = {
-    "inline": "every role in one thread, in a fixed order",
-    "simulated": "one thread and a virtual clock, with seeded speeds, delays and faults",
-    "processes": "a process for each role, with shared memory between them",
+_HERE = "starling.executors"
+_OWN = {
+    "inline": ExecutorKind("every role in one thread, in a fixed order", f"{_HERE}.inline:run"),
+    "simulated": ExecutorKind(
+        "one thread and a virtual clock, with seeded speeds, delays and faults",
+        f"{_HERE}.simulated:run",
+        takes=("simulation",),
+    ),
+    "processes": ExecutorKind(
+        "a process for each role, with shared memory between them",
+        f"{_HERE}.processes:run",
+        takes=("record", "pin_cpus", "heartbeat"),
+    ),
 }
+EXECUTORS: Registry[ExecutorKind] = Registry("executor", _OWN, ExecutorKind)
 
 Executor = Callable[[Program, Watcher, bool], Results]
 
 
 def get_executor(name: str) -> Executor:
     """The executor called ``name``: ``run(program, watcher, restore)``."""
-    if name not in EXECUTORS:
-        raise UnknownNameError("executor", name, EXECUTORS)
-    run: Executor = importlib.import_module(f"starling.executors.{name}").run
+    run: Executor = imported(EXECUTORS[name].run)
     return run

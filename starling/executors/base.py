@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ from starling.core.errors import RunError
 from starling.core.trees import Tree
 from starling.formations import Formation, RoleId, Start
 
-__all__ = ["DeadlockError", "Program", "Results", "Start", "Watcher"]
+__all__ = ["DeadlockError", "ExecutorKind", "Program", "Results", "Start", "Watcher"]
 
 
 class DeadlockError(RunError):
@@ -63,3 +64,12 @@ class Watcher(Protocol):
 
 
 Results = dict[RoleId, Tree]
+
+
+@dataclass(frozen=True)
+class ExecutorKind:
+    """An executor: what it does, and the ``module:function`` of ``run(program, watcher, restore) -> Results``."""
+
+    text: str
+    run: str
+    takes: tuple[str, ...] = ()  # settings of a run that have an effect on some executors alone

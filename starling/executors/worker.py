@@ -7,7 +7,6 @@ shared memory and bells. What the role reports goes as JSON lines over another p
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import select
@@ -22,6 +21,7 @@ import numpy as np
 
 from starling.core.effects import Checkpoint, Effect, Message, Pulse, Report, RoleCode
 from starling.core.errors import EnvError, StarlingError
+from starling.core.importing import imported
 from starling.core.machine import give_way
 from starling.core.trees import Tree
 from starling.executors.base import Program, Start
@@ -53,8 +53,7 @@ class Driver:
         self._bell, self._bells, self._poll = setup["bell"], setup["bells"], select.poll()
         os.set_blocking(self._bell, False)
         self._poll.register(self._bell, select.POLLIN)
-        factory, _, name = setup["program"]["factory"].partition(":")
-        self.program: Program = getattr(importlib.import_module(factory), name)(setup["program"])
+        self.program: Program = imported(setup["program"]["factory"])(setup["program"])
         formation = self.program.formation
         self.status = RoleStatus(formation, setup["status"])
         self._line = self.status.line(self.role)

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from starling.algorithms import get_algorithm
+from starling.algorithms import ALGORITHMS
 from starling.algorithms.base import Algorithm, inputs_of
 from starling.backends import get_backend
 from starling.components.graph.assembly import assemble
@@ -85,7 +85,7 @@ class Agent:
     ) -> Agent:  # fmt: skip
         """An agent for these spaces, ours or Gymnasium's; ``settings`` are the algorithm's own, ``envs`` how many
         environments it will be told of, ``total_steps`` what schedules run over."""
-        algorithm = get_algorithm(algo)
+        algorithm = ALGORITHMS[algo]
         shared = {"envs": envs} if any(each.name == "envs" for each in fields(algorithm.Config)) else {}
         config = overridden(algorithm.Config(), {**shared, **settings}, algo)
         spaces = (s if isinstance(s, Space) else from_gymnasium(s) for s in (observation_space, action_space))

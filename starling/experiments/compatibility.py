@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
@@ -36,9 +38,7 @@ def check_fits(algorithm: Algorithm, formation: str, lockstep: bool) -> None:
     traits = traits_of(algorithm)
     reason = misfit(formation, traits, lockstep)
     if reason is not None:
-        others = [
-            name for name, cls in ALGORITHMS.items() if misfit(formation, traits_of(example(cls)), lockstep) is None
-        ]
+        others = [name for name, other in _examples() if misfit(formation, traits_of(other), lockstep) is None]
         raise ConfigError(
             f"{algorithm.name} does not fit the formation {formation}: {reason}. {algorithm.name} fits "
             f"{', '.join(fitting(traits))}; {formation} suits {', '.join(others)}."
@@ -59,9 +59,16 @@ def example(cls: type[Algorithm], config: Any = None) -> Algorithm:
         return cls.compose(config, Float((2,)), Float((2,), -1.0, 1.0))
 
 
+def _examples() -> Iterator[tuple[str, Algorithm]]:
+    """Every algorithm, but for those of plugins that take no spaces like these."""
+    for name, cls in ALGORITHMS.items():
+        with suppress(SpaceError):
+            yield name, example(cls)
+
+
 def compatibility() -> dict[str, dict[str, str | None]]:
     """For every algorithm and formation, why they do not fit, or None."""
     return {
-        algo: {formation: misfit(formation, traits_of(example(cls))) for formation in FORMATIONS}
-        for algo, cls in ALGORITHMS.items()
+        name: {formation: misfit(formation, traits_of(algorithm)) for formation in FORMATIONS}
+        for name, algorithm in _examples()
     }

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from starling.algorithms import ALGORITHMS, get_algorithm
+from starling.algorithms import ALGORITHMS
 from starling.backends import parse_devices
 from starling.core.errors import ConfigError, UnknownNameError
 from starling.core.settings import setting
-from starling.experiments.presets import Preset, find_preset, get_preset
+from starling.executors import EXECUTORS
+from starling.experiments.presets import PRESETS, find_preset
 from starling.experiments.settings import load_yaml, overridden, plain
-from starling.formations import Counts, Placement, form
+from starling.formations import FORMATIONS, Counts, Placement, form
 
 __all__ = ["Run", "RunOptions", "check_effects", "resolve"]
 
@@ -37,7 +38,7 @@ class RunOptions(Counts):
     backend: Literal["auto", "jax", "torch"] = setting("auto", "what learns")
     act_backend: Literal["auto", "numpy", "jax", "torch"] = setting("auto", "what acts")
     formation: str = setting("single", "which roles there are; see `starling list --formations`")
-    executor: Literal["auto", "inline", "simulated", "processes"] = setting("auto", "what makes the roles run")
+    executor: str = setting("auto", "what makes the roles run: inline, simulated, processes; see `starling list`")
     record: bool = setting(False, "write down the order of events of a run on processes, for `starling replay`")
     pin_cpus: bool = setting(False, "keep each process to a processor of its own, in turn")
     heartbeat: float = setting(300.0, "seconds without a sign of life until a process is restarted; 0: never", 0)
@@ -53,6 +54,9 @@ class RunOptions(Counts):
     env_workers: int = setting(0, "processes that step each role's environments; 0: the role itself", 0, 1024)
     env_options: dict[str, Any] = setting({}, "for the environment's constructor")
     devices: dict[str, Any] = setting({}, "what roles compute on, by kind: cuda:0,cuda:1 share a learner's batches")
+
+
+_OPTIONS = [each.name for each in dataclasses.fields(RunOptions)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,10 +102,10 @@ def resolve(*layers: Mapping[str, Any], config: str | Path | None = None) -> Run
             raise ConfigError(f"{key}={merged[key]!r}; a name was expected.")
     preset = _preset_for(merged)
     if preset is not None:
-        below = preset.settings
+        below = PRESETS[preset]
         if merged.get("algo", below["algo"]) != below["algo"]:
             raise ConfigError(
-                f"preset {preset.name!r} is for {below['algo']}; algo={merged['algo']} was asked for. Drop one of them."
+                f"preset {preset!r} is for {below['algo']}; algo={merged['algo']} was asked for. Drop one of them."
             )
         below = _fitted(below, merged.get("formation", below.get("formation")))
         merged = {
@@ -110,18 +114,17 @@ def resolve(*layers: Mapping[str, Any], config: str | Path | None = None) -> Run
         }
     merged.pop("preset", None)
     name = merged.get("algo", RunOptions.algo)
-    algorithm = get_algorithm(name)
+    algorithm = ALGORITHMS[name]
     settings = merged.pop(name, {})
     if not isinstance(settings, Mapping):
         raise ConfigError(f"{name}={settings!r}; the settings of the algorithm are a mapping.")
-    known = [f.name for f in dataclasses.fields(RunOptions)]
     for key in merged:
-        if key not in known:
-            raise UnknownNameError("setting", key, [*known, name, "preset"], "the run's configuration")
+        if key not in _OPTIONS:
+            raise UnknownNameError("setting", key, [*_OPTIONS, name, "preset"], "the run's configuration")
     run = Run(
         options=overridden(RunOptions(), merged, "run"),
         algorithm=overridden(algorithm.Config(), settings, name),
-        preset=preset.name if preset else None,
+        preset=preset,
     )
     check_effects(run)
     return run
@@ -129,18 +132,19 @@ def resolve(*layers: Mapping[str, Any], config: str | Path | None = None) -> Run
 
 def check_effects(run: Run) -> None:
     """Refuse settings of the executor, and devices, that would have no effect."""
+    FORMATIONS.require(run.options.formation)
+    if run.options.executor != "auto":
+        EXECUTORS.require(run.options.executor)
     Placement(form(run.options.formation, run.counts), run.devices)
-    if run.options.record and run.executor != "processes":
-        raise ConfigError(f"record has no effect on the executor {run.executor}: the same seed gives the same run.")
+    for name in ("record", "pin_cpus", "heartbeat", "simulation"):
+        changed = getattr(run.options, name) != getattr(RunOptions(), name)
+        if changed and name not in EXECUTORS[run.executor].takes:
+            fits = ", ".join(other for other, kind in EXECUTORS.items() if name in kind.takes)
+            raise ConfigError(f"{name} has no effect on the executor {run.executor}; it is for {fits}.")
     if run.options.env_timeout and form(run.options.formation, run.counts).fused:
         raise ConfigError(
             f"env_timeout has no effect in {run.options.formation}, whose episodes must be replayable; try sync."
         )
-    for name in ("pin_cpus", "heartbeat"):
-        if getattr(run.options, name) != getattr(RunOptions, name) and run.executor != "processes":
-            raise ConfigError(f"{name} has no effect on the executor {run.executor}; it is for processes.")
-    if run.options.simulation and run.executor != "simulated":
-        raise ConfigError(f"simulation has no effect on the executor {run.executor}; it is for simulated.")
 
 
 def _fitted(preset: Mapping[str, Any], formation: str | None) -> dict[str, Any]:
@@ -157,14 +161,14 @@ def _normalised(layer: Mapping[str, Any]) -> dict[str, Any]:
         return {str(key).replace("-", "_"): value for key, value in settings.items()}
 
     return {
-        key: snake(value) if key in ALGORITHMS and isinstance(value, Mapping) else value
+        key: snake(value) if isinstance(value, Mapping) and key not in _OPTIONS else value
         for key, value in snake(layer).items()
     }
 
 
-def _preset_for(merged: Mapping[str, Any]) -> Preset | None:
+def _preset_for(merged: Mapping[str, Any]) -> str | None:
     asked = merged.get("preset")
     if asked is not None:
-        return None if asked == "none" else get_preset(str(asked))
+        return None if asked == "none" else str(asked)
     algo, env = merged.get("algo", RunOptions.algo), merged.get("env", RunOptions.env)
     return find_preset(algo, env, merged.get("formation"))

@@ -11,15 +11,17 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
-from starling.algorithms import get_algorithm
+from starling.algorithms import ALGORITHMS
 from starling.algorithms.base import Algorithm, inputs_of
 from starling.backends import check_elsewhere, get_backend
 from starling.components.graph.assembly import Assembly, assemble
 from starling.components.graph.build import Graph, build, create_parameters
 from starling.core.effects import Checkpoint, RoleCode
 from starling.core.errors import ConfigError
+from starling.core.importing import import_path, imported
 from starling.core.params import Params, with_scopes
 from starling.core.random import stream
+from starling.core.registry import KINDS, carried, register
 from starling.core.spaces import Space
 from starling.core.trees import Tree
 from starling.data.datasets.schema import space_from_plain, space_to_plain
@@ -32,8 +34,7 @@ from starling.experiments.compatibility import check_fits, tolerates_lag
 from starling.experiments.config import Run, resolve
 from starling.experiments.evaluation import evaluate
 from starling.experiments.summaries import Summaries, check_summaries, component_patterns
-from starling.formations import Formation, Placement, RoleId, Start, form, get_formation, settled
-from starling.formations import resolve as resolve_path
+from starling.formations import FORMATIONS, Formation, Placement, RoleId, Start, form, settled
 from starling.records.checkpoint import restoring
 from starling.records.checkpoints import Checkpoints
 from starling.roles.learner import Learner, fitted
@@ -48,7 +49,7 @@ WATCHED_EPISODES = 5  # of an evaluator, with each of the weights that it looks 
 
 def assemble_for(run: Run, obs: Space, action: Space) -> Assembly:
     """The run's algorithm, assembled for these spaces."""
-    algorithm = get_algorithm(run.options.algo).compose(run.algorithm, obs, action)
+    algorithm = ALGORITHMS[run.options.algo].compose(run.algorithm, obs, action)
     return assemble(algorithm, inputs_of(algorithm), algorithm.traced)
 
 
@@ -73,12 +74,9 @@ class Program:
         self._ready: Envs | None = None  # made to ask for its spaces, and not used yet
         self._prepared: RoleCode | None = None  # of a fused role that has not begun
         self.vectorised = False  # whether ``env`` makes a VectorEnv, and so a number of environments of its own
-        counts, cls = run.counts, get_algorithm(options.algo)
-        if (
-            get_formation(options.formation).careful
-            and counts.max_lag is None
-            and not tolerates_lag(cls, run.algorithm)
-        ):
+        counts, cls = run.counts, ALGORITHMS[options.algo]
+        careful = FORMATIONS[options.formation].careful and counts.max_lag is None
+        if careful and not tolerates_lag(cls, run.algorithm):
             counts = replace(counts, max_lag=0)
         self.counts = settled(options.formation, counts)
         self.formation: Formation = form(options.formation, self.counts)
@@ -96,7 +94,7 @@ class Program:
         acting = max(1, self.formation.count("actor") // max(1, self.formation.count("learner")))
         self.batch_chunks = self.counts.batch_chunks or self.plan.chunks(acting)
         self.chunks_per_actor = max(1, self.batch_chunks // acting)
-        self.formation = get_formation(options.formation).lay_out(replace(self.counts, batch_chunks=self.batch_chunks))
+        self.formation = FORMATIONS[options.formation].lay_out(replace(self.counts, batch_chunks=self.batch_chunks))
         self.placement = Placement(self.formation, run.devices)
         self.plan.envs_per_actor(1 if self.formation.count("worker") else self.batch_chunks)  # refuses what cannot be
 
@@ -133,13 +131,13 @@ class Program:
 
     def spec(self) -> dict[str, Any]:
         """What another process needs to make this program again."""
-        settings = {**self.run.to_mapping(), "directory": None if self.directory is None else str(self.directory)}
-        spaces = [space_to_plain(space) for space in self.spaces]
         return {
             "factory": f"{__name__}:remake",
-            "settings": settings,
-            "env": importable(self.env),
-            "spaces": spaces,
+            "settings": {**self.run.to_mapping(), "preset": "none"},  # they are all there
+            "directory": None if self.directory is None else str(self.directory),
+            "env": None if isinstance(self.env, str) else import_path(self.env),
+            "spaces": [space_to_plain(space) for space in self.spaces],
+            "parts": carried(KINDS.keys() - {"preset"}),
         }
 
     def prepare(self) -> None:
@@ -166,7 +164,7 @@ class Program:
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
             return prepared
-        make_role: Callable[..., RoleCode] = resolve_path(self.formation.of_kind(role.kind).make)
+        make_role: Callable[..., RoleCode] = imported(self.formation.of_kind(role.kind).make)
         if not start.restore and start.state is None:
             return make_role(self, role, start)
         with restoring(role):
@@ -176,7 +174,7 @@ class Program:
         """A blank message of every edge: its shapes and dtypes are those of all."""
         found: dict[str, Tree] = {}
         for edge in self.formation.edges:
-            blank = resolve_path(edge.message)(self)
+            blank = imported(edge.message)(self)
             if isinstance(blank, list):
                 found |= {f"{edge.name}/{i}": each for i, each in enumerate(blank)}
             else:
@@ -308,23 +306,11 @@ def weights_in(state: Tree) -> Tree:
 
 def remake(spec: dict[str, Any]) -> Program:
     """The program of a ``spec``, in the process of one of its roles."""
-    settings = dict(spec["settings"])
-    directory = settings.pop("directory")
-    env = None if spec["env"] is None else resolve_path(spec["env"])
+    for part in spec["parts"]:
+        register(*part)
+    env = None if spec["env"] is None else imported(spec["env"])
     obs, action = (space_from_plain(plain) for plain in spec["spaces"])
-    program = Program(resolve(settings), env, None if directory is None else Path(directory), (obs, action))
+    directory = None if spec["directory"] is None else Path(spec["directory"])
+    program = Program(resolve(spec["settings"]), env, directory, (obs, action))
     program.placement = replace(program.placement, apart=True)
     return program
-
-
-def importable(env: EnvLike) -> str | None:
-    """Where a constructor can be imported from; None for an id, which needs none."""
-    if isinstance(env, str):
-        return None
-    module, name = getattr(env, "__module__", ""), getattr(env, "__qualname__", "")
-    if not module or "<" in name or module == "__main__":
-        raise ConfigError(
-            f"{name or env!r} cannot be made in a process of its own: give an id, or a class or function that can be "
-            f"imported from a module (it is in {module or 'none'})."
-        )
-    return f"{module}:{name}"

@@ -18,7 +18,7 @@ from starling.core.effects import Checkpoint, Report
 from starling.core.errors import ConfigError, RunDirError, RunError, StarlingError
 from starling.core.trees import Tree
 from starling.envs import EnvLike, make
-from starling.envs.constructing import constructor_of
+from starling.envs.constructing import adapter_of, constructor_of
 from starling.envs.determinism import first_difference
 from starling.executors import get_executor
 from starling.executors.recording import replay
@@ -109,6 +109,8 @@ def _why_inexact(program: Program) -> str:
         return f"{envs.name} cannot be put back to where it was"
     if isinstance(program.env, VectorEnv):
         return f"{envs.name} is one object and cannot be made again"
+    if adapter_of(program.env) is not None:
+        return ""
     construct = constructor_of(program.env, **options.env_options)
     try:
         difference = first_difference(construct, options.seed, PROBE_STEPS)

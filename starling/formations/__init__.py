@@ -1,7 +1,7 @@
 """Formations: which roles, how many, and what flows between them. Pure data."""
 
-from starling.formations.base import Edge, Formation, RoleId, Roles, Start, resolve
-from starling.formations.catalogue import FORMATIONS, Counts, form, get_formation, settled
+from starling.formations.base import Edge, Formation, RoleId, Roles, Start
+from starling.formations.catalogue import FORMATIONS, Counts, form, settled
 from starling.formations.placement import Placement
 
 __all__ = [
@@ -14,7 +14,5 @@ __all__ = [
     "Roles",
     "Start",
     "form",
-    "get_formation",
-    "resolve",
     "settled",
 ]

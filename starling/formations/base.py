@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from starling.core.errors import UnknownNameError
 from starling.core.trees import Tree
 
-__all__ = ["Edge", "Formation", "RoleId", "Roles", "Start", "resolve"]
-
-
-def resolve(path: str) -> Callable[..., Any]:
-    """What ``module:name`` names; imported where it is needed, in the role's own process."""
-    module, _, name = path.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
+__all__ = ["Edge", "Formation", "RoleId", "Roles", "Start"]
 
 
 @dataclass(frozen=True, order=True)

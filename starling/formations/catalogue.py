@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from starling.core.errors import ConfigError, UnknownNameError
+from starling.core.errors import ConfigError
+from starling.core.registry import Registry
 from starling.core.settings import Settings, setting
 from starling.formations.base import Edge, Formation, Roles
 
-__all__ = ["FORMATIONS", "Counts", "FormationKind", "Need", "form", "free_settings", "get_formation", "settled"]
+__all__ = ["FORMATIONS", "Counts", "FormationKind", "Need", "form", "free_settings", "settled"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +194,7 @@ def _central_inference(counts: Counts) -> Formation:
 
 
 _ACTING: dict[str, Any] = {"actors": 2, "evaluators": 0}
-FORMATIONS: dict[str, FormationKind] = {
+_OWN = {
     kind.name: kind
     for kind in (
         FormationKind("single", "acts and learns in one role", {"overlap": False}, _single, work="in_turn"),
@@ -263,23 +264,18 @@ FORMATIONS: dict[str, FormationKind] = {
         ),
     )
 }  # fmt: skip
-
-
-def get_formation(name: str) -> FormationKind:
-    if name not in FORMATIONS:
-        raise UnknownNameError("formation", name, FORMATIONS)
-    return FORMATIONS[name]
+FORMATIONS: Registry[FormationKind] = Registry("formation", _OWN, FormationKind)
 
 
 def free_settings(name: str) -> dict[str, int | float | None]:
     """The settings that a formation leaves to its user, with their defaults."""
-    kind = get_formation(name)
+    kind = FORMATIONS[name]
     return {key: value for key, value in kind.defaults.items() if key not in kind.fixed}
 
 
 def settled(name: str, counts: Counts) -> Counts:
     """The counts with the formation's defaults filled in; a setting without effect in it is refused."""
-    kind, free = get_formation(name), free_settings(name)
+    kind, free = FORMATIONS[name], free_settings(name)
     for each in fields(Counts):
         value = getattr(counts, each.name)
         if value is None or each.name in free or value == kind.defaults.get(each.name):
@@ -295,4 +291,4 @@ def settled(name: str, counts: Counts) -> Counts:
 
 def form(name: str, counts: Counts | None = None) -> Formation:
     """The formation of this name with these counts."""
-    return get_formation(name).lay_out(settled(name, counts or Counts()))
+    return FORMATIONS[name].lay_out(settled(name, counts or Counts()))

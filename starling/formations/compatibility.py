@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from starling.formations.catalogue import FORMATIONS, get_formation
+from starling.formations.catalogue import FORMATIONS
 
 __all__ = ["Traits", "fitting", "misfit"]
 
@@ -20,7 +20,7 @@ class Traits:
 
 def misfit(formation: str, traits: Traits, lockstep: bool = False) -> str | None:
     """Why an algorithm does not fit a formation; None where it does."""
-    for need in get_formation(formation).needs:
+    for need in FORMATIONS[formation].needs:
         if traits.has & set(need.traits) or (need.unless_lockstep and lockstep):
             continue
         reason = need.reason.format(algo=traits.name, formation=formation)

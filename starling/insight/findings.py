@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from starling.formations import form, get_formation
+from starling.formations import FORMATIONS, form
 from starling.insight.evidence import Evidence
 from starling.insight.measures import Measures
 
@@ -137,7 +137,7 @@ def uneven(measures: Measures) -> list[Finding]:
 
 def old(evidence: Evidence, measures: Measures, lag: Mapping[str, float]) -> list[Finding]:
     edge, most = measures.edge("experience"), evidence.settings.get("max_lag")
-    if not lag or edge is None or get_formation(measures.formation).old:
+    if not lag or edge is None or FORMATIONS[measures.formation].old:
         return []
     share = lag["dropped_chunks"] / max(1, edge.sent)
     if share > LOST_SHARE:

@@ -10,7 +10,8 @@ import pytest
 from starling import __version__
 from starling.algorithms import ALGORITHMS
 from starling.cli.main import COMMANDS
-from starling.experiments.presets import presets
+from starling.experience import PLANS
+from starling.experiments.presets import PRESETS
 from tests.experiments.commands import TOYS
 
 TINY = ["--a2c.hidden", "4", "--a2c.envs", "2", "--a2c.rollout", "8", "--eval-episodes", "2", "--backend", "torch"]
@@ -43,21 +44,22 @@ def test_no_command_shows_the_usage(starling):
 def test_list_names_what_there_is(starling):
     said = starling("list")
     assert said.code == 0
-    for name in (*ALGORITHMS, *presets(), "CartPole-v1", "mlp", "numpy"):
+    for name in (*ALGORITHMS, *PRESETS, *PLANS, "CartPole-v1", "mlp", "numpy"):
         assert name in said.out
 
 
 def test_list_as_json_holds_the_same(starling):
     found = json.loads(starling("list", "--json").out)
     assert set(found) == {
-        "algorithms", "components", "environments", "presets", "backends", "executors", "formations", "compatibility",
+        "algorithms", "components", "plans", "environments", "presets", "backends", "executors", "plugins",
+        "formations", "compatibility", "problems",
     }  # fmt: skip
     assert set(found["algorithms"]) == set(ALGORITHMS)
     assert {"bc", "es", "r2d2", "reinforce"} <= set(found["algorithms"])
     assert "evolution" in found["formations"]
     assert [name for name, fits in found["compatibility"].items() if fits["evolution"] is None] == ["es"]
     assert [name for name, reason in found["compatibility"]["bc"].items() if reason is None] == ["single"]
-    assert set(found["presets"]) == set(presets())
+    assert set(found["presets"]) == set(PRESETS)
     assert "CartPole-v1" in found["environments"]
     assert "mlp" in found["components"]
 

@@ -78,7 +78,7 @@ def test_list_shows_which_algorithm_fits_which_formation_and_why_not(starling):
 
 def test_settings_that_make_a_formation_what_it_is_are_not_offered(starling):
     found = json.loads(starling("list", "--formations", "--json").out)
-    assert set(found) == {"formations", "compatibility"}
+    assert set(found) == {"formations", "compatibility", "problems"}
     assert found["formations"]["sync"]["settings"] == {"actors": 2, "evaluators": 0, "batch_chunks": None}
     assert found["formations"]["single"]["settings"] == {"overlap": False}
     assert found["formations"]["actor_learner"]["settings"]["max_lag"] is None

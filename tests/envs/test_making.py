@@ -11,7 +11,8 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from starling.core.errors import ConfigError, EnvError, MissingExtraError, RequestError, SpaceError, UnknownNameError
-from starling.envs import GymEnvs, VectorEnvs, make
+from starling.envs import GymEnvs, VectorEnvs, check, make
+from starling.envs.constructing import ENVIRONMENTS, environment_ids
 
 from .broken import Good
 from .counting import Counting
@@ -209,3 +210,53 @@ def test_missing_mujoco_names_the_command_that_installs_it(monkeypatch):
     monkeypatch.setattr(gym, "make", refuse)
     with pytest.raises(MissingExtraError, match=r"pip install 'starling-rl\[mujoco\]'"):
         make("Hopper-v5", 1, 0)
+
+
+class Adapter(GymEnvs):
+    """An adapter of its own: it is told its task, and steps all rows itself."""
+
+    def __init__(self, task, count, seed, *, extras=(), form="vector"):
+        super().__init__(functools.partial(Counting, int(task), form), count, seed, f"rows:{task}", extras)
+
+
+def vector_of(task, num_envs):
+    return SyncVectorEnv([functools.partial(Counting, int(task))] * num_envs)
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    monkeypatch.setattr(ENVIRONMENTS, "_parts", dict(ENVIRONMENTS._parts))
+    for name, value in {"counting": Counting, "rows": Adapter, "vectors": vector_of}.items():
+        ENVIRONMENTS.add(name, value)
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_registered_name_makes_what_it_stands_for_and_is_told_its_task():
+    with make("counting", 2, 0) as envs:
+        assert (envs.name, envs.count, type(envs)) == ("counting", 2, GymEnvs)
+    with make("counting:3", 2, 0, form="dict") as envs:
+        assert envs.reset()["place"][:, 0].tolist() == [3, 3]
+    with make("vectors:4", 3, 0) as envs:
+        assert (type(envs), envs.reset()[:, 0].tolist()) == (VectorEnvs, [4, 4, 4])
+    with make("counting:5", 2, 0, workers=2) as envs:
+        assert envs.reset()[:, 0].tolist() == [5, 5]
+    assert {"counting", "envpool", "CartPole-v1"} <= set(environment_ids())
+    assert not [finding for finding in check("counting", steps=100) if finding.level == "error"]
+
+
+@pytest.mark.usefixtures("registered")
+def test_an_adapter_steps_its_rows_itself():
+    with make("rows:7", 2, 0, form="dict") as envs:
+        assert (type(envs), envs.name) == (Adapter, "rows:7")
+        assert envs.reset()["place"][:, 0].tolist() == [7, 7]
+    assert not [finding for finding in check("rows:7", steps=100) if finding.level == "error"]
+    with pytest.raises(ConfigError, match="workers=2 has no effect on rows:7, which steps its rows itself"):
+        make("rows:7", 2, 0, workers=2)
+    with pytest.raises(ConfigError, match="rows:7 has no asynchronous form"):
+        make("rows:7", 2, 0, asynchronous=True)
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_misspelt_registered_name_is_suggested():
+    with pytest.raises(UnknownNameError, match="Did you mean 'counting'"):
+        make("conting", 1, 0)

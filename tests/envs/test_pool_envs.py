@@ -291,7 +291,7 @@ def test_a_constructor_that_cannot_be_imported_is_refused_with_the_remedy(index)
 
 
 def test_what_workers_are_not_for_is_refused():
-    with pytest.raises(ConfigError, match="workers=2 has no effect on envpool:Pong-v5, which has threads of its own"):
+    with pytest.raises(ConfigError, match="workers=2 has no effect on envpool:Pong-v5, which steps its rows itself"):
         make("envpool:Pong-v5", 2, 0, workers=2)
     with pytest.raises(ConfigError, match="vector is a VectorEnv, which steps its rows together"):
         make(vector, 2, 0, workers=2)

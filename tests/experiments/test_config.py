@@ -13,7 +13,7 @@ from starling.cli.train import parse
 from starling.core.errors import ConfigError, UnknownNameError
 from starling.core.settings import help_of
 from starling.experiments.config import RunOptions, resolve
-from starling.experiments.presets import presets
+from starling.experiments.presets import PRESETS
 from starling.experiments.program import Program
 from starling.formations import Counts
 
@@ -31,7 +31,7 @@ def write(tmp_path):
 
 
 def test_each_layer_lies_over_the_one_before(write):
-    settings = presets()["ppo-cartpole"].settings
+    settings = PRESETS["ppo-cartpole"]
     config = write("steps: 777\nppo:\n  clip: 0.3\n  gamma: 0.5\n")
     run = resolve({"algo": "ppo", "env": "CartPole-v1", "ppo": {"gamma": 0.6}}, config=config)
     assert run.preset == "ppo-cartpole"
@@ -72,7 +72,7 @@ def test_numbers_may_come_as_text_and_whole_ones_as_floats(write):
     assert type(run.options.steps) is int
 
 
-@pytest.mark.parametrize("name", sorted(presets()))
+@pytest.mark.parametrize("name", sorted(PRESETS))
 def test_a_run_reads_back_from_what_it_writes(name):
     run = resolve({"preset": name, "summaries": ["*"], "env_options": {"a-b": 1}})
     again = resolve(yaml.safe_load(yaml.safe_dump(run.to_mapping())))
@@ -80,9 +80,9 @@ def test_a_run_reads_back_from_what_it_writes(name):
     assert run.options.env_options["a-b"] == 1
 
 
-@pytest.mark.parametrize("name", sorted(presets()))
+@pytest.mark.parametrize("name", sorted(PRESETS))
 def test_every_preset_is_complete_and_found_by_algorithm_and_environment(name):
-    settings = presets()[name].settings
+    settings = PRESETS[name]
     run = resolve({key: settings[key] for key in ("algo", "env", "formation") if key in settings})
     assert run.preset == name
     assert run.options.steps == settings["steps"]
@@ -105,6 +105,7 @@ def test_a_preset_can_be_declined_or_taken_for_another_environment():
         ({"ppo": {"learning_rte": 1}}, "unknown setting 'learning_rte' in ppo. Did you mean 'learning_rate'?"),
         ({"preset": "ppo-cartpol"}, "Did you mean 'ppo-cartpole'?"),
         ({"backend": "jx"}, "Did you mean 'jax'?"),
+        ({"executor": "procesess"}, "unknown executor 'procesess'. Did you mean 'processes'?"),
     ],
 )
 def test_an_unknown_name_gets_the_nearest_one(settings, message):

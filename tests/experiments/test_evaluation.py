@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from starling.algorithms import A2C
+from starling.algorithms.a2c import A2C
 from starling.algorithms.base import inputs_of
 from starling.backends import get_backend
 from starling.components.graph.assembly import assemble

@@ -7,18 +7,20 @@ import dataclasses
 import pytest
 
 from starling.core.errors import ConfigError, UnknownNameError
+from starling.core.importing import imported
 from starling.core.settings import help_of
-from starling.formations import FORMATIONS, Counts, form, resolve, settled
+from starling.formations import FORMATIONS, Counts, form, settled
 from starling.formations.catalogue import free_settings
 
 
 @pytest.mark.parametrize("name", FORMATIONS)
 def test_every_role_and_message_names_code_that_is_there(name):
+    assert FORMATIONS[name].name == form(name).name == name
     formation = form(name, Counts(evaluators=1) if "evaluators" in free_settings(name) else None)
     for roles in formation.roles:
-        assert callable(resolve(roles.make))
+        assert callable(imported(roles.make))
     for edge in formation.edges:
-        assert callable(resolve(edge.message))
+        assert callable(imported(edge.message))
     assert formation.count(formation.ends) >= 1
 
 

@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from starling.core.errors import UnknownNameError
+from starling.core.errors import ConfigError
+from starling.core.registry import Registry
 
-__all__ = ["Preset", "find_preset", "get_preset", "presets"]
-
-
-@dataclass(frozen=True)
-class Preset:
-    """Named settings; ``settings`` has the form of a run's configuration file."""
-
-    name: str
-    settings: dict[str, Any]
+__all__ = ["PRESETS", "find_preset"]
 
 
-@cache
-def presets() -> dict[str, Preset]:
-    """Every preset by name."""
-    files = sorted(Path(__file__).parent.glob("*.yaml"))
-    return {file.stem: Preset(file.stem, yaml.safe_load(file.read_text())) for file in files}
+def _read(preset: Any) -> Any:
+    """The settings of a preset, in the form of a run's configuration file, or those in such a file."""
+    settings = yaml.safe_load(preset.read_text()) if isinstance(preset, Path) else preset
+    if not isinstance(settings, Mapping) or not {"algo", "env", "steps"} <= settings.keys():
+        raise ConfigError("a preset is a mapping, and says at least algo, env and steps.")
+    return {**settings, "steps": int(float(settings["steps"]))}  # YAML reads 1e5 as a text
 
 
-def get_preset(name: str) -> Preset:
-    """The preset called ``name``."""
-    if name not in presets():
-        raise UnknownNameError("preset", name, presets())
-    return presets()[name]
+_OWN = {file.stem: file for file in sorted(Path(__file__).parent.glob("*.yaml"))}
+PRESETS: Registry[Mapping[str, Any]] = Registry("preset", _OWN, Mapping, _read)
 
 
-def find_preset(algo: str, env: str, formation: str | None = None) -> Preset | None:
+def find_preset(algo: str, env: str, formation: str | None = None) -> str | None:
     """The preset for an algorithm on an environment: the formation's, else one for ``single``, else any."""
-    found = [p for p in presets().values() if (p.settings["algo"], p.settings["env"]) == (algo, env)]
+    found = {name: each for name, each in PRESETS.items() if (each["algo"], each["env"]) == (algo, env)}
     for wanted in (formation, "single"):
-        for preset in found:
-            if preset.settings.get("formation", "single") == wanted:
-                return preset
+        for name, settings in found.items():
+            if settings.get("formation", "single") == wanted:
+                return name
     return next(iter(found), None)
