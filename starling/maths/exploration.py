@@ -36,7 +36,7 @@ def epsilon_greedy_probs(q: Any, epsilon: Any, mask: Any = None) -> Any:
     xp = ops(q)
     greedy = xp.one_hot(xp.argmax(masked(q, mask), axis=-1), q.shape[-1])  # [B, A]
     possible = xp.ones_like(q) if mask is None else xp.astype(mask, q.dtype)
-    anything = possible / xp.sum(possible, axis=-1, keepdims=True)
+    anything = possible / xp.maximum(xp.sum(possible, axis=-1, keepdims=True), 1.0)  # behind an end none may be
     return (1.0 - epsilon) * greedy + epsilon * anything
 
 

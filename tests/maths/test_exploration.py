@@ -48,6 +48,11 @@ def test_probabilities_match_rlax(run, rng):
     allclose(run(epsilon_greedy_probs, q, 0.3), rlax.epsilon_greedy(0.3).probs(q))
 
 
+def test_probabilities_are_finite_where_no_action_is_possible(run):
+    found = run(epsilon_greedy_probs, f32([[1.0, 2.0]]), 0.3, np.array([[False, False]]))
+    assert np.isfinite(found).all()
+
+
 def test_smoothing_is_clipped_twice(run):
     action, noise = f32([[0.0, 0.0, 0.95]]), f32([[1.0, 10.0, 10.0]])
     allclose(run(smoothed_action, action, noise, 0.2, 0.5), [[0.2, 0.5, 1.0]])
