@@ -27,6 +27,7 @@ from starling.core.params import Params
 from starling.core.settings import Settings, setting
 from starling.core.spaces import Int, Space
 from starling.core.trees import Tree
+from starling.experience import plan_like
 from starling.experience.demonstrations import Demonstrated
 from starling.experience.transitions import Transitions
 from starling.maths.distributions import masked
@@ -47,6 +48,7 @@ class DQNConfig(Settings):
     n_step: int = setting(1, "rewards in a row before a value is bootstrapped", 1, 1000)
     double: bool = setting(True, "choose the next action by the online network, value it by the target")
     dueling: bool = setting(False, "separate streams for the value of a state and the advantages of actions")
+    plan: str = setting("transitions", "plan of what is kept and drawn; see `starling list`")
     capacity: int = setting(100_000, "transitions kept", 1, 1e10)
     alpha: float = setting(0.0, "exponent of priorities; 0 draws uniformly", 0, 10)
     beta: float = setting(0.4, "exponent of importance weights at the start; 1 at the end of the run", 0, 1)
@@ -73,6 +75,8 @@ class DQNConfig(Settings):
         falling = (self.epsilon_start, self.epsilon_end, self.epsilon_fraction)
         if self.ladder and falling != (1.0, 0.05, 0.1):
             raise ConfigError("epsilon_start, epsilon_end and epsilon_fraction have no effect with ladder; drop them.")
+        if self.demonstrations and self.plan != "transitions":
+            raise ConfigError(f"plan={self.plan!r} has no effect with demonstrations; drop one of them.")
 
 
 class DQN(GradientAlgorithm):
@@ -110,7 +114,7 @@ class DQN(GradientAlgorithm):
     @property
     def plan(self) -> Transitions:
         c = self.config
-        own = Transitions(
+        own = plan_like(Transitions, c.plan)(
             envs=c.envs, capacity=c.capacity, batch_size=c.batch_size, learning_starts=c.learning_starts,
             every=c.train_every, updates=c.updates, alpha=c.alpha, beta=LinearSchedule(c.beta, 1.0),
             gamma=c.gamma, n_step=c.n_step, returns=c.normalise_rewards,

@@ -28,6 +28,7 @@ from starling.core.params import Params
 from starling.core.settings import Settings, setting
 from starling.core.spaces import Dict, Int, Space
 from starling.core.trees import Tree, map_leaves
+from starling.experience import plan_like
 from starling.experience.sequences import Sequences
 from starling.maths.distributions import masked
 from starling.maths.exploration import apex_epsilon, epsilon_greedy
@@ -50,6 +51,7 @@ class R2D2Config(Settings):
     burn_in: int = setting(10, "steps before them, from which memory is brought up to date", 0, 10_000)
     overlap: int = setting(20, "steps that neighbouring sequences share", 0, 10_000)
     rescale: bool = setting(True, "learn values squashed by h(x) = sign(x)(√(|x|+1) − 1) + εx")
+    plan: str = setting("sequences", "plan of what is kept and drawn; see `starling list`")
     capacity: int = setting(10_000, "sequences kept", 1, 1e9)
     alpha: float = setting(0.6, "exponent of priorities; 0 draws uniformly", 0, 10)
     beta: float = setting(0.4, "exponent of importance weights at the start; 1 at the end of the run", 0, 1)
@@ -130,7 +132,7 @@ class R2D2(GradientAlgorithm):
     @property
     def plan(self) -> Sequences:
         c = self.config
-        return Sequences(
+        return plan_like(Sequences, c.plan)(
             envs=c.envs, capacity=c.capacity, batch_size=c.batch_size, learning_starts=c.learning_starts,
             every=c.train_every, updates=c.updates, alpha=c.alpha, beta=LinearSchedule(c.beta, 1.0),
             length=c.length, burn_in=c.burn_in, overlap=c.overlap,

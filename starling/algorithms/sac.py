@@ -27,6 +27,7 @@ from starling.core.params import Params
 from starling.core.settings import Settings, setting
 from starling.core.spaces import Float, Space
 from starling.core.trees import Tree, map_leaves
+from starling.experience import plan_like
 from starling.experience.transitions import Transitions
 from starling.maths.policy_gradients import entropy_coefficient_loss, soft_policy_loss
 from starling.maths.td import soft_q_target
@@ -43,6 +44,7 @@ class SACConfig(Settings):
     gamma: float = setting(0.99, "discount of rewards, per step", 0, 1)
     n_step: int = setting(1, "rewards in a row before a value is bootstrapped", 1, 1000)
     tau: float = setting(0.005, "share of the critics mixed into their targets at each update", 0, 1)
+    plan: str = setting("transitions", "plan of what is kept and drawn; see `starling list`")
     capacity: int = setting(1_000_000, "transitions kept", 1, 1e10)
     batch_size: int = setting(256, "transitions that an update learns from", 1, 1e7)
     learning_starts: int = setting(256, "steps of the run before the first update", 0, 1e10)
@@ -96,7 +98,7 @@ class SAC(GradientAlgorithm):
     @property
     def plan(self) -> Transitions:
         c = self.config
-        return Transitions(
+        return plan_like(Transitions, c.plan)(
             envs=c.envs, capacity=c.capacity, batch_size=c.batch_size, learning_starts=c.learning_starts,
             every=c.train_every, updates=c.updates, gamma=c.gamma, n_step=c.n_step, returns=c.normalise_rewards,
         )  # fmt: skip

@@ -14,6 +14,7 @@ from starling.algorithms.base import Algorithm, inputs_of
 from starling.backends import get_backend
 from starling.components.graph.assembly import Assembly, assemble
 from starling.components.graph.build import Graph, build
+from starling.core.errors import SpaceError
 from starling.core.params import Params, with_scopes
 from starling.core.spaces import Bool, Dict, Float, Int, Space
 
@@ -54,6 +55,19 @@ FITS = {  # the first is what the costly tests take
     "reinforce": ("discrete", "continuous", "several", "switches"),
     "sac": ("continuous",),
 }
+
+
+def _composes(algo: str, action: Space) -> bool:
+    try:
+        ALGORITHMS[algo].compose(ALGORITHMS[algo].Config(), OBSERVATIONS["vector"], action)
+    except SpaceError:
+        return False
+    return True
+
+
+for algo in ALGORITHMS:  # those of plugins: with settings of their own, and for what they take
+    SMALL.setdefault(algo, {})
+    FITS[algo] = FITS.get(algo) or tuple(name for name, action in ACTIONS.items() if _composes(algo, action))
 
 
 @dataclass(frozen=True)
