@@ -86,7 +86,8 @@ def test_gradients_of_parts_of_a_batch_averaged_by_weight_are_those_of_the_whole
 
     def gradients(chosen):
         part = map_leaves(lambda x, axis: np.take(x, chosen, axis=axis), batch, axes)
-        found, _, weight = graph.function("gradients")(state, part, draws)
+        prepared = graph.function("prepare")(state, part)
+        found, _, weight = graph.function("gradients")(state, prepared, draws)
         return dict(items(graph.backend.to_numpy(found))), float(weight)
 
     (first, a), (second, b), (whole, both) = (gradients(n) for n in (range(1), range(1, rows), range(rows)))

@@ -41,7 +41,7 @@ ENVS = {"sac": "Pendulum-v1"}
 def program_of(algo, formation, directory=None, steps=400, settings=None, **options):
     """The program of a small run; ``settings`` are the algorithm's, beside the small ones."""
     given = {"algo": algo, "env": ENVS.get(algo, "CartPole-v1"), "preset": "none", "formation": formation}
-    own = {**SMALL[algo], **(settings or {})}
+    own = {**SMALL.get(algo, {}), **(settings or {})}
     if "simulation" in options:
         given["executor"] = "simulated"
     return Program(resolve({**given, "steps": steps, "log_every": 100, algo: own, **options}), None, directory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from starling.algorithms import ALGORITHMS
 from starling.core.errors import ConfigError
 from starling.core.trees import items
 from starling.executors import EXECUTORS
@@ -32,7 +33,7 @@ PAIRS = {(USUAL.get(formation, "ppo"), formation) for formation in FORMATIONS}
 
 
 def test_the_table_knows_every_small_run():
-    assert set(TABLE) == set(SMALL)
+    assert {algo for algo in TABLE if not ALGORITHMS.source(algo)} == set(SMALL)
     assert len(FITS) > 45
     assert set(FITS) >= PAIRS
     assert {algo for algo, _ in PAIRS} == set(TABLE)

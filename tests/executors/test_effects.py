@@ -23,7 +23,7 @@ from starling.core.effects import (
     TakeMany,
 )
 from starling.core.errors import ConfigError, RunError
-from starling.executors import Start, get_executor
+from starling.executors import EXECUTORS, Start, get_executor
 from starling.executors.edges import WAIT, Edges, weighted_mean
 from starling.executors.memory_edges import MemoryEdges
 from starling.executors.processes import Supervisor
@@ -35,8 +35,7 @@ from tests.executors.watchers import Watcher
 
 MODULE = "tests.executors.test_effects"  # as worker processes import it
 ONE_THREAD = ["inline", "simulated"]
-EXECUTORS = [*ONE_THREAD, "processes"]  # and its replay
-every_executor = pytest.mark.parametrize("executor", EXECUTORS)
+every_executor = pytest.mark.parametrize("executor", EXECUTORS)  # and the replay of processes
 
 
 def formation_of(roles, *edges, ends="taker"):

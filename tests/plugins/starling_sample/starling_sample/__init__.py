@@ -1,0 +1,1 @@
+"""One part of each kind for Starling, from outside; see pyproject.toml."""
