@@ -23,8 +23,6 @@ from starling.formations import form
 
 __all__ = ["parse", "report", "train"]
 
-_NOT_FLAGS = ("devices", "env_options", "simulation")  # mappings: for a configuration file
-
 
 def train(args: list[str]) -> int:
     """Train a new run."""
@@ -47,7 +45,7 @@ def parse(args: list[str]) -> Run:
     given = {key: value for key, value in vars(known).items() if value is not None and key != "config"}
     below = resolve(given, config=known.config)
     arguments: Any = tyro.cli(_arguments(below), args=args, prog="starling train", description=train.__doc__)
-    options = {f.name: getattr(arguments, f.name) for f in dataclasses.fields(RunOptions) if f.name not in _NOT_FLAGS}
+    options = {name: getattr(arguments, name) for name, *_ in _flags(RunOptions, below.options)}
     options["devices"] = {kind: given for kind, given in vars(arguments.devices).items() if given}
     algorithm = getattr(arguments, below.options.algo)
     settings = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}
@@ -85,13 +83,14 @@ def _devices(below: Run) -> type:
 
 
 def _flags(cls: type, values: Any) -> list[tuple[str, Any, Any]]:
-    hints = _hints(cls)
-    fields = [f for f in dataclasses.fields(cls) if f.name not in _NOT_FLAGS]
-    return [(f.name, hints[f.name], dataclasses.field(default=_as_flag(getattr(values, f.name)))) for f in fields]
-
-
-def _as_flag(value: Any) -> Any:
-    return json.dumps(to_spec(value)) if isinstance(value, Component) else value
+    """Every setting but mappings, which are for a configuration file."""
+    hints, found = _hints(cls), []
+    for each in dataclasses.fields(cls):
+        value = getattr(values, each.name)
+        if not isinstance(value, dict):
+            default = json.dumps(to_spec(value)) if isinstance(value, Component) else value
+            found.append((each.name, hints[each.name], dataclasses.field(default=default)))
+    return found
 
 
 def _hints(cls: type) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -12,8 +11,8 @@ from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Bool, Dict, Float
 from starling.core.trees import Tree, items, map_leaves
 from starling.envs.protocol import Step
-from starling.experience.cadence import EachBatch, Round
-from starling.experience.plan import Accumulator, Acted, Batch, Feed, Perturbable, Plan, StepSpaces
+from starling.experience.cadence import EachBatch
+from starling.experience.plan import Accumulator, Acted, Perturbable, Plan, StepSpaces, WholeFeed
 
 __all__ = ["Episodes"]
 
@@ -63,8 +62,8 @@ class Episodes(Plan):
     def accumulator(self, spaces: StepSpaces, envs: int, chunk: int, priorities: Any = None) -> EpisodeAccumulator:
         return EpisodeAccumulator(self, self.batch_space(spaces), envs)
 
-    def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> EpisodeFeed:
-        return EpisodeFeed(chunks)
+    def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> WholeFeed:
+        return WholeFeed(chunks, _side_by_side)
 
 
 class EpisodeAccumulator(Accumulator):
@@ -116,17 +115,5 @@ class EpisodeAccumulator(Accumulator):
         return self._space.zeros((self._length, self._envs * self._each))
 
 
-class EpisodeFeed(Feed):
-    """A batch is the episodes of some chunks, side by side."""
-
-    whole: ClassVar[bool] = True
-
-    def __init__(self, chunks: int) -> None:
-        self.chunks = chunks
-        self._batch: Tree = None
-
-    def add(self, chunks: list[Tree]) -> None:
-        self._batch = chunks[0] if len(chunks) == 1 else map_leaves(lambda *x: np.concatenate(x, axis=1), *chunks)
-
-    def batches(self, round: Round) -> Iterator[Batch]:
-        yield Batch(self._batch, 1)
+def _side_by_side(chunks: list[Tree]) -> Tree:
+    return chunks[0] if len(chunks) == 1 else map_leaves(lambda *x: np.concatenate(x, axis=1), *chunks)

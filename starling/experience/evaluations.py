@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -13,8 +12,8 @@ from starling.core.random import stream
 from starling.core.spaces import Dict, Float, Int
 from starling.core.trees import Tree
 from starling.envs.protocol import Step
-from starling.experience.cadence import EachBatch, Round
-from starling.experience.plan import Accumulator, Acted, Batch, Feed, Perturbable, Plan, StepSpaces
+from starling.experience.cadence import EachBatch
+from starling.experience.plan import Accumulator, Acted, Perturbable, Plan, StepSpaces, WholeFeed
 
 __all__ = ["Evaluations", "perturbation"]
 
@@ -68,8 +67,8 @@ class Evaluations(Plan):
     def accumulator(self, spaces: StepSpaces, envs: int, chunk: int, priorities: Any = None) -> EvaluationAccumulator:
         return EvaluationAccumulator(envs, self.sigma)
 
-    def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> EvaluationFeed:
-        return EvaluationFeed(chunks)
+    def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> WholeFeed:
+        return WholeFeed(chunks, _gathered)
 
 
 class EvaluationAccumulator(Accumulator):
@@ -112,17 +111,5 @@ class EvaluationAccumulator(Accumulator):
         self._seed, self._sign = int(state["seed"]), float(state["sign"])
 
 
-class EvaluationFeed(Feed):
-    """A batch is as many evaluations as were asked for."""
-
-    whole: ClassVar[bool] = True
-
-    def __init__(self, chunks: int) -> None:
-        self.chunks = chunks
-        self._batch: Tree = None
-
-    def add(self, chunks: list[Tree]) -> None:
-        self._batch = {name: np.stack([chunk[name] for chunk in chunks]) for name in chunks[0]}
-
-    def batches(self, round: Round) -> Iterator[Batch]:
-        yield Batch(self._batch, 1)
+def _gathered(chunks: list[Tree]) -> Tree:
+    return {name: np.stack([chunk[name] for chunk in chunks]) for name in chunks[0]}

@@ -33,7 +33,7 @@ from starling.core.trees import Tree
 from starling.envs.protocol import Step
 from starling.experience.cadence import Cadence, Round
 
-__all__ = ["Accumulator", "Acted", "Batch", "Feed", "Perturbable", "Plan", "StepSpaces"]
+__all__ = ["Accumulator", "Acted", "Batch", "Feed", "Perturbable", "Plan", "StepSpaces", "WholeFeed"]
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,22 @@ class Feed(ABC):
 
     def restore(self, state: Tree) -> None:  # noqa: B027
         """Go on from ``state()``."""
+
+
+class WholeFeed(Feed):
+    """A batch is the chunks of a round, joined, and learned from once."""
+
+    whole: ClassVar[bool] = True
+
+    def __init__(self, chunks: int, join: Callable[[list[Tree]], Tree]) -> None:
+        self.chunks, self._join = chunks, join
+        self._batch: Tree = None
+
+    def add(self, chunks: list[Tree]) -> None:
+        self._batch = self._join(chunks)
+
+    def batches(self, round: Round) -> Iterator[Batch]:
+        yield Batch(self._batch, 1)
 
 
 class Plan(ABC):

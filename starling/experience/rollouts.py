@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -13,8 +12,8 @@ from starling.core.errors import ConfigError
 from starling.core.spaces import Bool, Dict, Float
 from starling.core.trees import Tree, map_leaves
 from starling.envs.protocol import Step
-from starling.experience.cadence import EachBatch, Round
-from starling.experience.plan import Accumulator, Acted, Batch, Feed, Plan, StepSpaces
+from starling.experience.cadence import EachBatch
+from starling.experience.plan import Accumulator, Acted, Plan, StepSpaces, WholeFeed
 
 __all__ = ["Rollouts", "first_steps", "rewards_and_discounts"]
 
@@ -68,8 +67,8 @@ class Rollouts(Plan):
     def accumulator(self, spaces: StepSpaces, envs: int, chunk: int, priorities: Any = None) -> RolloutAccumulator:
         return RolloutAccumulator(self, spaces, envs)
 
-    def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> RolloutFeed:
-        return RolloutFeed(chunks)
+    def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> WholeFeed:
+        return WholeFeed(chunks, _side_by_side)
 
 
 class RolloutAccumulator(Accumulator):
@@ -153,23 +152,9 @@ def _stack(trees: list[Tree]) -> Tree:
     return map_leaves(lambda *leaves: np.array(leaves), *trees)
 
 
-class RolloutFeed(Feed):
-    """A batch is some chunks side by side, in the order in which they are given."""
-
-    whole: ClassVar[bool] = True
-
-    def __init__(self, chunks: int) -> None:
-        self.chunks = chunks
-        self._batch: Tree = None
-
-    def add(self, chunks: list[Tree]) -> None:
-        self._batch = chunks[0] if len(chunks) == 1 else _side_by_side(chunks)
-
-    def batches(self, round: Round) -> Iterator[Batch]:
-        yield Batch(self._batch, 1)
-
-
 def _side_by_side(chunks: list[Tree]) -> Tree:
+    if len(chunks) == 1:
+        return chunks[0]
     return {
         name: map_leaves(
             lambda *x, axis=0 if name in BEHIND else 1: np.concatenate(x, axis=axis), *(chunk[name] for chunk in chunks)

@@ -135,7 +135,8 @@ def check_effects(run: Run) -> None:
     FORMATIONS.require(run.options.formation)
     if run.options.executor != "auto":
         EXECUTORS.require(run.options.executor)
-    Placement(form(run.options.formation, run.counts), run.devices)
+    if run.devices:
+        Placement(form(run.options.formation, run.counts), run.devices)
     for name in ("record", "pin_cpus", "heartbeat", "simulation"):
         changed = getattr(run.options, name) != getattr(RunOptions(), name)
         if changed and name not in EXECUTORS[run.executor].takes:

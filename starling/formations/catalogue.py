@@ -60,6 +60,7 @@ class FormationKind:
     needs: tuple[Need, ...] = ()
     work: Literal["", "in_turn", "together", "ahead", "served"] = ""  # how acting and learning share the time
     old: bool = False  # whether experience is meant to be old
+    relief: str = ""  # what to change where the roles that end the run hold up the others
 
 
 ACTS = Need(("acts",), "{algo} learns from a data set, and nobody acts")
@@ -206,6 +207,8 @@ _OWN = {
             fixed=("max_lag",),
             needs=(ACTS,),
             work="together",
+            relief="several learners (--formation allreduce), or one that does not make actors wait "
+            "(--formation actor_learner)",
         ),
         FormationKind(
             "async_gradients",
@@ -213,6 +216,7 @@ _OWN = {
             {**_ACTING, "queue": 1},
             _gradient_servers("async_gradients"),
             needs=(ACTS, GRADIENTS),
+            relief="split the parameters (--formation sharded_ps), or larger batches per gradient",
         ),
         FormationKind(
             "apex",
@@ -221,6 +225,7 @@ _OWN = {
             _apex,
             needs=(ACTS, REPLAYS),
             old=True,
+            relief="lower --samples-per-insert, so that it learns less often, or try the other --backend",
         ),
         FormationKind(
             "actor_learner",
@@ -229,6 +234,7 @@ _OWN = {
             _acting_and_learning("actor_learner"),
             needs=(ACTS, LAG),
             work="ahead",
+            relief="add learners (--learners 2) or make batches larger",
         ),
         FormationKind(
             "evolution",
@@ -253,6 +259,7 @@ _OWN = {
             {**_ACTING, "servers": 2, "queue": 1},
             _gradient_servers("sharded_ps"),
             needs=(ACTS, GRADIENTS),
+            relief="more servers (--servers), or larger batches per gradient",
         ),
         FormationKind(
             "allreduce",
@@ -261,6 +268,7 @@ _OWN = {
             _acting_and_learning("allreduce"),
             fixed=("max_lag",),
             needs=(ACTS, GRADIENTS),
+            relief="more learners, or larger batches",
         ),
     )
 }  # fmt: skip

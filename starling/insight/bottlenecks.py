@@ -9,23 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from starling.executors.waits import Wait
+from starling.formations import FORMATIONS
 from starling.insight.findings import Finding, percent
 from starling.insight.measures import EdgeMeasure, Kind, Measures, RoleMeasure
 
 __all__ = ["bottleneck", "limited", "other_end"]
 
 TURNS = 0.25  # share of their time that each of two kinds must wait for the other to be said to take turns
-_REMEDIES = {
-    ("learner", "actor_learner"): "add learners (--learners 2) or make batches larger",
-    ("learner", "sync"): "several learners (--formation allreduce), or one that does not make actors wait "
-    "(--formation actor_learner)",
-    ("learner", "allreduce"): "more learners, or larger batches",
-    ("learner", "apex"): "lower --samples-per-insert, so that it learns less often, or try the other --backend",
-    ("learner", "central_inference"): "larger batches, or the other --backend",
-    ("server", "async_gradients"): "split the parameters (--formation sharded_ps), or larger batches per gradient",
-    ("server", "sharded_ps"): "more servers (--servers), or larger batches per gradient",
-}
-_ANYWHERE = {
+_REMEDIES = {  # by kind, where the formation knows no better
     "actor": "more actors, or more environments per actor",
     "worker": "more workers (--actors), or more environments per worker",
     "buffer": "more buffers (--buffers), or larger chunks",
@@ -54,7 +45,7 @@ def bottleneck(measures: Measures, processors: int) -> list[Finding]:
     else:
         text = f"{_plural(slow)} {'are' if slow.count > 1 else 'is'} the bottleneck: {percent(slow.busy)} busy"
         text += "".join(f", {said}" for said in _blocked(slow, kinds, measures))
-        found = [Finding("bottleneck", slow.kind, text, _remedy_for(slow.kind, measures.formation, full))]
+        found = [Finding("bottleneck", slow.kind, text, _remedy_for(slow.kind, measures, full))]
     found += _held_back(kinds, measures, slow.kind)
     if full:
         text = f"the roles want {wanted:.1f} processors and there are {processors}: they wait for processors too"
@@ -122,7 +113,7 @@ def _turns(path: list[str], kinds: Mapping[str, Kind], measures: Measures) -> Fi
     shares = " and ".join(f"{_plural(kinds[name])} {percent(kinds[name].busy)} busy" for name in path)
     text = f"roles take turns, {shares}: each waits for the other"
     subject = "inference" if set(path) == {"actor", "inference"} else "turns"
-    return Finding("bottleneck", subject, text, _remedy_for(f"turns-{subject}", measures.formation, False))
+    return Finding("bottleneck", subject, text, _remedy_for(f"turns-{subject}", measures, False))
 
 
 def _held_back(kinds: Mapping[str, Kind], measures: Measures, slow: str) -> list[Finding]:
@@ -166,10 +157,12 @@ def _plural(kind: Kind) -> str:
     return f"{kind.kind}s" if kind.count > 1 else kind.kind
 
 
-def _remedy_for(kind: str, formation: str, full: bool) -> str:
+def _remedy_for(kind: str, measures: Measures, full: bool) -> str:
     """What to change; ``full`` says that all processors are taken, so that more roles of any kind would not help."""
     if full and kind in ("actor", "worker"):
         return "more environments per actor; more actors will not help, since all processors are taken"
     if full and kind in ("learner", "server"):
         return "larger batches, or fewer actors, which leave it more of the processors: all are taken"
-    return _REMEDIES.get((kind, formation), _ANYWHERE.get(kind, ""))
+    known = kind == measures.ends and measures.formation in FORMATIONS
+    own = FORMATIONS[measures.formation].relief if known else ""
+    return own or _REMEDIES.get(kind, "")

@@ -70,7 +70,7 @@ def test_a_request_that_cannot_be_met_exits_with_2(starling, args, message, tmp_
         ("steps: -4", "steps=-4"),
         ("a: [", "is not valid YAML"),
         ("ppo: {torso: {type: mpl}}", "Did you mean 'mlp'?"),
-        ("devices: ['cuda:0']", "run.devices=['cuda:0']; a value of type dict"),
+        ("devices: ['cuda:0']", "run.devices: ['cuda:0'] (list) arrived; expected a dict"),
         ("devices: {learner: 0}", "devices.learner=0; a list of devices was expected, such as [cuda:0, cuda:1]"),
         ("devices: {learner: gpu}", "unknown kind of device 'gpu' in devices.learner='gpu'"),
         ("devices: {lerner: cpu}", "unknown role with devices 'lerner' in single. Did you mean 'learner'?"),

@@ -107,6 +107,7 @@ assert_same(learn(one), expected)
 
 
 @needs_jax
+@pytest.mark.slow  # of algorithms it is in tests/algorithms/test_devices.py
 def test_devices_that_share_a_batch_learn_what_one_learns_on_jax():
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", ON_FOUR], capture_output=True, text=True, env=environment, timeout=600)

@@ -10,13 +10,17 @@ from starling.core.trees import items
 from starling.records.run_dir import RunDir
 from tests.experiments.commands import arguments, finish, launch, summary
 
+SLOW = pytest.mark.slow
+OTHERS = [("ppo", "single"), ("ppo", "sync"), ("dqn", "single")]
+
 
 def weights(run):
     return dict(items(RunDir.open(run, lock=False).load_policy()[0]))
 
 
-@pytest.mark.parametrize("algo", ["ppo", "dqn"])
-@pytest.mark.parametrize("formation", ["single", "sync"])
+@pytest.mark.parametrize(
+    ("algo", "formation"), [("dqn", "sync"), *(pytest.param(*each, marks=SLOW) for each in OTHERS)]
+)
 def test_a_run_on_two_devices_comes_to_the_weights_of_one(algo, formation, tmp_path, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
     more = ["--formation", formation, "--backend", "jax", "--quiet"]

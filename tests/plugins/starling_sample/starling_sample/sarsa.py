@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from starling import api
+from starling import Component, api
 from starling.algorithms.base import Choice, Learned
 from starling.algorithms.gradient import GradientAlgorithm
 from starling.backends import ops
@@ -43,7 +43,7 @@ class SarsaConfig(Settings):
     train_every: int = setting(4, "steps of the run between updates", 1, 1e9)
     plan: str = setting("sample_recent", "plan of what is kept and drawn; see `starling list`")
     hidden: tuple[int, ...] = setting((16,), "sizes of the hidden layers", 1, 1e6)
-    torso: dict[str, Any] = setting({}, "a component spec in place of hidden")
+    torso: Component | None = setting(None, "a component in place of hidden")
 
 
 class Sarsa(GradientAlgorithm):
@@ -67,7 +67,7 @@ class Sarsa(GradientAlgorithm):
             observation_space=obs,
             action_space=action,
             config=config,
-            q=QNetwork(seeing(obs, {}), torso, QHead(action.categories)),
+            q=QNetwork(seeing(obs, None), torso, QHead(action.categories)),
             optimisers={"q": Adam(Constant(config.learning_rate))},
             normaliser=None,
             return_scale=None,
