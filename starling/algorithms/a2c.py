@@ -12,7 +12,7 @@ from starling.algorithms.base import Learned
 from starling.backends import ops
 from starling.components.base import api
 from starling.components.optimisers import RMSProp
-from starling.components.schedules import LinearSchedule
+from starling.components.schedules import annealed
 from starling.core.params import Params
 from starling.core.settings import setting
 from starling.core.spaces import Space
@@ -41,7 +41,7 @@ class A2C(ActorCritic):
 
     @classmethod
     def compose(cls, config: A2CConfig, obs: Space, action: Space) -> A2C:
-        rate = LinearSchedule(config.learning_rate, 0.0 if config.anneal else config.learning_rate)
+        rate = annealed(config.learning_rate, config.anneal)
         optimiser = RMSProp(rate, clip=config.max_gradient, decay=config.rms_decay)
         return cls(optimisers={"all": optimiser}, **networks_for("a2c", config, obs, action))
 

@@ -17,7 +17,7 @@ from starling.components.networks.heads import policy_head_for
 from starling.components.networks.normalisers import ObservationNormaliser, ReturnScale
 from starling.components.networks.whole import PolicyNetwork, seeing, torso_for
 from starling.components.optimisers import Adam
-from starling.components.schedules import LinearSchedule
+from starling.components.schedules import annealed
 from starling.core.params import Params
 from starling.core.settings import Settings, setting
 from starling.core.spaces import Space
@@ -61,7 +61,7 @@ class BC(GradientAlgorithm):
     def compose(cls, config: BCConfig, obs: Space, action: Space) -> BC:
         require_flat("bc", action)
         torso = torso_for(config.torso, config.hidden, config.activation, init="orthogonal:1.4142135")
-        rate = LinearSchedule(config.learning_rate, 0.0 if config.anneal else config.learning_rate)
+        rate = annealed(config.learning_rate, config.anneal)
         return cls(
             observation_space=obs,
             action_space=action,

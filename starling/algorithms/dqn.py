@@ -20,7 +20,7 @@ from starling.components.networks.heads import DuelingHead, QHead
 from starling.components.networks.normalisers import ObservationNormaliser, ReturnScale
 from starling.components.networks.whole import QNetwork, seeing, torso_for
 from starling.components.optimisers import Adam
-from starling.components.schedules import LinearSchedule
+from starling.components.schedules import LinearSchedule, annealed
 from starling.components.targets import Copy
 from starling.core.errors import ConfigError, SpaceError
 from starling.core.params import Params
@@ -99,7 +99,7 @@ class DQN(GradientAlgorithm):
             raise SpaceError(f"dqn chooses one of several actions; the action space is {action}. Try ppo or sac.")
         torso = torso_for(config.torso, config.hidden, config.activation, init="lecun")
         head = DuelingHead(action.categories) if config.dueling else QHead(action.categories)
-        rate = LinearSchedule(config.learning_rate, 0.0 if config.anneal else config.learning_rate)
+        rate = annealed(config.learning_rate, config.anneal)
         return cls(
             observation_space=obs,
             action_space=action,

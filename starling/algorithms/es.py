@@ -18,7 +18,7 @@ from starling.components.graph.assembly import assemble
 from starling.components.networks.heads import policy_head_for
 from starling.components.networks.whole import PolicyNetwork, seeing, torso_for
 from starling.components.optimisers import Adam
-from starling.components.schedules import LinearSchedule
+from starling.components.schedules import annealed
 from starling.core.params import Params
 from starling.core.settings import Settings, setting
 from starling.core.spaces import Space
@@ -58,7 +58,7 @@ class ES(Algorithm):
     def compose(cls, config: ESConfig, obs: Space, action: Space) -> ES:
         require_flat("es", action)
         torso = torso_for(config.torso, config.hidden, config.activation, init="lecun")
-        rate = LinearSchedule(config.learning_rate, 0.0 if config.anneal else config.learning_rate)
+        rate = annealed(config.learning_rate, config.anneal)
         return cls(
             observation_space=obs,
             action_space=action,

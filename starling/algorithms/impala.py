@@ -12,7 +12,7 @@ from starling.algorithms.base import Learned
 from starling.backends import ops
 from starling.components.base import api
 from starling.components.optimisers import Adam, RMSProp
-from starling.components.schedules import LinearSchedule
+from starling.components.schedules import annealed
 from starling.core.params import Params
 from starling.core.settings import setting
 from starling.core.spaces import Space
@@ -47,7 +47,7 @@ class Impala(ActorCritic):
 
     @classmethod
     def compose(cls, config: ImpalaConfig, obs: Space, action: Space) -> Impala:
-        rate = LinearSchedule(config.learning_rate, 0.0 if config.anneal else config.learning_rate)
+        rate = annealed(config.learning_rate, config.anneal)
         clip = config.max_gradient
         optimiser = Adam(rate, clip=clip, eps=1e-5) if config.adam else RMSProp(rate, clip=clip, decay=config.rms_decay)
         return cls(optimisers={"all": optimiser}, **networks_for("impala", config, obs, action))

@@ -21,7 +21,7 @@ from starling.components.networks.normalisers import ObservationNormaliser, Retu
 from starling.components.networks.recurrent import memory_for
 from starling.components.networks.whole import seeing
 from starling.components.optimisers import Adam
-from starling.components.schedules import LinearSchedule
+from starling.components.schedules import LinearSchedule, annealed
 from starling.components.targets import Copy
 from starling.core.errors import SpaceError
 from starling.core.params import Params
@@ -117,7 +117,7 @@ class R2D2(GradientAlgorithm):
         torso = MLP(config.hidden, config.activation, "lecun")
         core = memory_for(config.memory, config.memory_size)
         assert core is not None
-        rate = LinearSchedule(config.learning_rate, 0.0 if config.anneal else config.learning_rate)
+        rate = annealed(config.learning_rate, config.anneal)
         return cls(
             observation_space=obs,
             action_space=action,

@@ -11,7 +11,7 @@ from starling.algorithms.actor_critic import ActorCritic, ActorCriticConfig, mas
 from starling.algorithms.base import Learned
 from starling.components.base import api
 from starling.components.optimisers import Adam
-from starling.components.schedules import LinearSchedule
+from starling.components.schedules import annealed
 from starling.core.errors import ConfigError
 from starling.core.params import Params
 from starling.core.settings import setting
@@ -46,7 +46,7 @@ class Reinforce(ActorCritic):
 
     @classmethod
     def compose(cls, config: ReinforceConfig, obs: Space, action: Space) -> Reinforce:
-        rate = LinearSchedule(config.learning_rate, 0.0 if config.anneal else config.learning_rate)
+        rate = annealed(config.learning_rate, config.anneal)
         optimiser = Adam(rate, clip=config.max_gradient)
         return cls(optimisers={"all": optimiser}, **networks_for("reinforce", config, obs, action))
 

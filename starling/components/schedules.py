@@ -13,7 +13,7 @@ from starling.components.base import Component
 from starling.core.errors import ConfigError, UnknownNameError
 from starling.maths import schedules as maths
 
-__all__ = ["Constant", "Cosine", "Exponential", "LinearSchedule", "Piecewise", "Schedule", "as_schedule"]
+__all__ = ["Constant", "Cosine", "Exponential", "LinearSchedule", "Piecewise", "Schedule", "annealed", "as_schedule"]
 
 
 class Schedule(Component):
@@ -46,6 +46,11 @@ class LinearSchedule(Schedule):
         if isinstance(progress, (int, float)):  # asked for at every step of an actor: no arrays
             return self.start + (self.end - self.start) * min(max(progress / max(self.over, 1e-9), 0.0), 1.0)
         return maths.linear(progress, self.start, self.end, self.over)
+
+
+def annealed(rate: float, anneal: bool) -> LinearSchedule:
+    """A rate that falls to 0 over the run, or stays."""
+    return LinearSchedule(rate, 0.0 if anneal else rate)
 
 
 class Exponential(Schedule):
