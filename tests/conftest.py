@@ -1,14 +1,20 @@
-"""What every test shares: one cache of compiled programs, so that the same run is compiled once, whatever process."""
+"""What every test shares: a cache of compiled programs that outlives them, so that the same run is compiled once."""
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
-import tempfile
+from pathlib import Path
 
-_cache = tempfile.mkdtemp(prefix="starling-tests-")
-atexit.register(shutil.rmtree, _cache, ignore_errors=True)
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _cache)
+CACHE, LARGEST = Path(__file__).parent.parent / ".jax_cache", 2 * 10**9  # bytes
+
+
+def _too_large() -> bool:
+    return CACHE.is_dir() and sum(file.stat().st_size for file in CACHE.iterdir()) > LARGEST
+
+
+if "PYTEST_XDIST_WORKER" not in os.environ and _too_large():  # before anyone reads from it
+    shutil.rmtree(CACHE)
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")

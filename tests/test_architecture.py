@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,9 @@ def test_nobody_compares_a_name(names):
 
 def test_no_file_is_longer_than_four_hundred_lines():
     assert [str(f.relative_to(ROOT)) for f in FILES if len(f.read_text().splitlines()) > 400] == []
+
+
+def test_no_two_classes_share_a_name():
+    """Of ``Program`` there is what executors ask for, and what it is."""
+    names = [name for file in FILES for name in re.findall(r"^class (\w+)", file.read_text(), re.MULTILINE)]
+    assert [name for name, count in Counter(names).items() if count > 1 and name != "Program"] == []

@@ -96,6 +96,10 @@ class Backend(ABC):
     def devices(self) -> list[str]:
         """The names of the devices, such as ``cpu:0``; the first is the default."""
 
+    def on_host(self, devices: Sequence[str] = ()) -> bool:
+        """Whether these devices, else the default one, share the host's memory: copying from there is no transfer."""
+        return all(device.startswith("cpu") for device in devices or self.devices()[:1])
+
     @abstractmethod
     def prefer_one_thread(self) -> None:
         """A hint that computations will be small: handing them to other threads costs more than it saves."""

@@ -22,7 +22,7 @@ from starling.backends.jax_products import matmul
 from starling.backends.shares import batch_axes, check_shares
 from starling.core.params import Params, with_scopes
 from starling.core.spaces import Space
-from starling.core.trees import Tree, map_leaves
+from starling.core.trees import Tree, leaves, map_leaves
 
 __all__ = ["JaxBackend", "backend"]
 
@@ -180,7 +180,8 @@ class JaxBackend(Backend):
         return run
 
     def wait(self, tree: Tree) -> None:
-        jax.block_until_ready(tree)
+        for leaf in leaves(tree):
+            leaf.block_until_ready()
 
     def prefer_one_thread(self) -> None:
         # Read by XLA when the first computation starts its thread pool; later it has no effect.

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict, dataclass, fields
 
 import tyro
 
-from starling.algorithms import ALGORITHMS
 from starling.core.errors import ConfigError
 from starling.core.machine import processors
-from starling.envs import make
 from starling.experiments.compatibility import traits_of
-from starling.experiments.config import Run, resolve
+from starling.experiments.config import resolve
 from starling.formations import FORMATIONS, Counts
 from starling.formations.compatibility import misfit
 from starling.insight.advice import Advice, recommend
-from starling.insight.timing import Timed, time_parts
+from starling.insight.timing import Timed, Timings, programs_of, time_parts
 
 __all__ = ["advise"]
 
@@ -47,14 +46,19 @@ def advise(args: list[str]) -> int:
     if not 0 < arguments.seconds <= 3600:
         raise ConfigError(f"seconds={arguments.seconds}; it must be above 0, up to 3600.")
     run = resolve({"algo": arguments.algo, "env": arguments.env}, config=arguments.config)
-    options = run.options
+    options, load, programs = run.options, os.getloadavg()[0], programs_of(run)
     out = sys.stderr if arguments.json else sys.stdout
     cores, envs = processors(), run.algorithm.envs
     preset = f" (settings of preset {run.preset})" if run.preset else ""
     print(f"{options.algo} on {options.env}, {envs} environments, {cores} processors{preset}", file=out)
     print(f"\n{'timed':<32}{'on':<8}{'rows':>5}{'a call':>12}{'env steps/s':>14}", file=out)
-    timings = time_parts(run, arguments.seconds, lambda timed: print(_row(timed), file=out, flush=True))
-    advice = recommend(timings, _misfits(run))
+    parts = []
+    for timed in time_parts(programs, arguments.seconds):
+        print(_row(timed), file=out, flush=True)
+        parts.append(timed)
+    traits = traits_of(next(iter(programs.values())).algorithm)
+    timings = Timings(parts=tuple(parts), envs=envs, replays="replays" in traits.has, cores=cores, load=load)
+    advice = recommend(timings, {name: misfit(name, traits) for name in FORMATIONS})
     command = advice.command(options.algo, options.env, _also(arguments, advice.option.formation))
     if arguments.json:
         told = {"timed": [asdict(timed) for timed in timings.parts], **asdict(advice)}
@@ -62,15 +66,6 @@ def advise(args: list[str]) -> int:
     else:
         print(_report(advice, command))
     return 0
-
-
-def _misfits(run: Run) -> dict[str, str | None]:
-    """Why the algorithm, with these settings, does not fit a formation; None where it does."""
-    options, settings = run.options, run.algorithm
-    with make(options.env, 1, options.seed, **options.env_options) as envs:
-        spaces = envs.observation_space, envs.action_space
-    traits = traits_of(ALGORITHMS[options.algo].compose(settings, *spaces))
-    return {name: misfit(name, traits) for name in FORMATIONS}
 
 
 def _also(arguments: AdviseArguments, formation: str) -> str:

@@ -11,9 +11,11 @@ from typing import Annotated
 import tyro
 
 from starling.core.errors import ConfigError
-from starling.insight.diagnosis import Diagnosis, diagnose
+from starling.insight.bottlenecks import limited
+from starling.insight.diagnosis import diagnose, how_it_stands, to_mapping, who_waits
 from starling.insight.evidence import Evidence, gather
-from starling.insight.measures import EdgeMeasure, RoleMeasure
+from starling.insight.findings import percent
+from starling.insight.measures import EdgeMeasure, Measures, RoleGroup
 
 __all__ = ["doctor"]
 
@@ -52,83 +54,72 @@ def doctor(args: list[str]) -> int:
 
 
 def _show(evidence: Evidence, as_json: bool) -> None:
-    diagnosis = diagnose(evidence)
-    if as_json:
-        print(json.dumps({"run": evidence.run, **diagnosis.to_mapping()}), flush=True)
-    else:
-        print(report(evidence, diagnosis), flush=True)
+    print(json.dumps(to_mapping(evidence)) if as_json else report(evidence), flush=True)
 
 
-def report(evidence: Evidence, diagnosis: Diagnosis) -> str:
-    """A diagnosis for a reader."""
-    formation = evidence.settings.get("formation", "single")
-    lines = [f"{evidence.algo} on {evidence.env}, {formation}: {diagnosis.state}"]
+def report(evidence: Evidence) -> str:
+    """How a run goes or went, for a reader."""
+    measures, formation = evidence.measures, evidence.settings.get("formation", "single")
+    lines = [f"{evidence.algo} on {evidence.env}, {formation}: {how_it_stands(evidence)}"]
     if evidence.status is not None and not evidence.alive:
         lines.append(
             f"last seen {_ago(evidence.status_age or 0.0)} ago; shares and rates are averages of the whole run"
         )
-    elif diagnosis.seconds is not None:
-        over = f"the last {diagnosis.seconds:.1f} s" if diagnosis.recent else f"all {diagnosis.seconds:.0f} s so far"
+    elif evidence.status is not None:
+        over = f"the last {measures.seconds:.1f} s" if measures.recent else f"all {measures.seconds:.0f} s so far"
         lines.append(f"shares and rates are of {over}")
-    if diagnosis.roles:
-        lines += ["", *_roles(diagnosis.roles)]
-    if diagnosis.edges:
-        lines += ["", *_edges(diagnosis.edges)]
-    if diagnosis.waits:
-        lines += ["", "who waits for whom" if diagnosis.alive else "who waited for whom at the end"]
-        lines += [f"  {line}" for line in diagnosis.waits]
-    facts = _facts(diagnosis)
-    lines += ["", *facts] if facts else []
-    if diagnosis.findings:
-        lines.append("")
-    for finding in diagnosis.findings:
+    if measures.roles:
+        lines += ["", *_roles(measures)]
+    if measures.edges:
+        lines += ["", *_edges(measures.edges)]
+    if waits := who_waits(measures):
+        lines += ["", "who waits for whom" if evidence.alive else "who waited for whom at the end"]
+        lines += [f"  {line}" for line in waits]
+    if facts := _facts(evidence):
+        lines += ["", *facts]
+    findings = diagnose(evidence)
+    lines += [""] * bool(findings)
+    for finding in findings:
         lines.append(f"{_SIGNS[finding.level]} {finding.text}")
         lines += [f"    {finding.remedy}"] * bool(finding.remedy)
         lines += [f"    | {line}" for line in finding.lines]
     return "\n".join(lines)
 
 
-def _facts(diagnosis: Diagnosis) -> list[str]:
+def _facts(evidence: Evidence) -> list[str]:
     """Limiter, lag, restarts and the slowest role, as far as there is something to say of them."""
-    lag = diagnosis.lag
-    facts = [f"limiter   {line}" for line in diagnosis.limiter[:SINGLY]]
+    measures, lag, slowest = evidence.measures, evidence.lag, evidence.measures.slowest
+    facts = [f"limiter   {role}: {wait.reason}" for role, wait in list(limited(measures).items())[:SINGLY]]
     if lag:
         said = f"lag       {lag['mean']:.1f} updates on average, {lag['max']:.0f} at most"
         facts.append(f"{said}; {lag['dropped_chunks']:,.0f} chunks dropped")
-    if diagnosis.roles:
-        lost = ", ".join(f"{role} {times} ×" for role, times in diagnosis.restarts.items())
+    if measures.roles:
+        lost = ", ".join(f"{role} {times} ×" for role, times in measures.restarts.items())
         facts.append(f"restarts  {lost or 'none'}")
-    if diagnosis.slowest:
-        busy = next(role.busy for role in diagnosis.roles if role.role == diagnosis.slowest)
-        facts.append(f"slowest   {diagnosis.slowest}, at work {100 * busy:.0f} % of its time")
+    if slowest is not None:
+        facts.append(f"slowest   {slowest.role}, at work {percent(slowest.busy)} of its time")
     return facts
 
 
-def _roles(roles: list[RoleMeasure]) -> list[str]:
+def _roles(measures: Measures) -> list[str]:
     """A line for each role, or for each kind where there are many; the edges that they wait for beside it."""
-    groups: dict[str, list[RoleMeasure]] = {}
-    for role in roles:
-        groups.setdefault(role.kind, []).append(role)
     rows: list[tuple[str, ...]] = []
-    for kind, members in groups.items():
-        for some in [[role] for role in members] if len(members) <= SINGLY else [members]:
-            names = {edge for role in some for edge in role.waits}
-            waits = {edge: sum(role.waits.get(edge, 0.0) for role in some) / len(some) for edge in names}
-            said = ", ".join(f"{edge} {100 * x:.0f} %" for edge, x in sorted(waits.items(), key=lambda item: -item[1]))
-            busy = sum(role.busy for role in some) / len(some)
-            does = [role.state for role in some]
-            now = does[0] if len(some) == 1 else f"{does.count('working')} working, {does.count('waiting')} waiting"
-            name = some[0].role if len(some) == 1 else f"{kind} × {len(some)}"
-            rows.append((name, f"{100 * busy:.0f} %", now, said or "—"))
+    for kind, whole in measures.groups.items():
+        many = len(whole.roles) > SINGLY
+        for group in [whole] if many else [RoleGroup(kind, [role]) for role in whole.roles]:
+            states = [role.state for role in group.roles]
+            now = f"{states.count('working')} working, {states.count('waiting')} waiting" if many else states[0]
+            waits = ", ".join(f"{edge} {percent(share)}" for edge, share in group.waits.items())
+            name = f"{kind} × {len(states)}" if many else group.roles[0].role
+            rows.append((name, percent(group.busy), now, waits or "—"))
     return _table(("role", "busy", "now", "waits for"), rows, right=(1,))
 
 
 def _edges(edges: list[EdgeMeasure]) -> list[str]:
     rows: list[tuple[str, ...]] = []
     for edge in edges:
-        rate = "" if edge.rate is None else f"{edge.rate:,.1f}/s"
         held = f"{edge.held} of {edge.room}" if edge.room else "—"
-        rows.append((edge.edge, edge.kind, f"{edge.source} → {edge.target}", rate, held))
+        rows.append((edge.edge, edge.kind, f"{edge.source} → {edge.target}", f"{edge.rate:,.1f}/s", held))
     return _table(("edge", "kind", "from → to", "rate", "held"), rows, right=(3, 4))
 
 

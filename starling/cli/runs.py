@@ -10,8 +10,8 @@ from typing import Annotated
 import tyro
 
 from starling.cli.train import report
-from starling.experiments.running import collect_run, evaluate_run, replay_run
 from starling.experiments.running import resume as resume_run
+from starling.experiments.trained import evaluate_run
 
 __all__ = ["collect", "eval", "replay", "resume"]
 
@@ -50,10 +50,15 @@ def eval(args: list[str]) -> int:
     result = evaluate_run(arguments.run, arguments.episodes, arguments.seed, quiet=arguments.json)
     if arguments.json:
         lengths, returns = result.lengths, result.returns
-        print(json.dumps({"mean": result.mean, "std": result.std, "returns": returns, "lengths": lengths}))
+        about = {"mean": result.mean, "std": result.std, "returns": returns, "lengths": lengths, "cut": result.cut}
+        print(json.dumps(about))
     else:
         print(f"return {result.mean:.2f} ± {result.std:.2f} over {len(result.returns)} greedy episodes")
         print(f"  lowest {min(result.returns):.2f}, highest {max(result.returns):.2f}")
+        if result.cut:
+            print(
+                f"  {result.cut} had no end after {max(result.lengths):,} steps, and count with what they had by then"
+            )
     return 0
 
 
@@ -70,6 +75,8 @@ class CollectArguments:
 def collect(args: list[str]) -> int:
     """Record episodes of a run's policy."""
     arguments = tyro.cli(CollectArguments, args=args, prog="starling collect")
+    from starling.experiments.collecting import collect_run
+
     returns = collect_run(arguments.run, arguments.episodes, arguments.out, arguments.seed, quiet=False)
     mean = sum(returns) / len(returns)
     print(f"recorded {len(returns)} episodes in {arguments.out}: return {mean:.2f} on average")
@@ -88,6 +95,8 @@ class ReplayArguments:
 def replay(args: list[str]) -> int:
     """Run a recorded run again."""
     arguments = tyro.cli(ReplayArguments, args=args, prog="starling replay")
+    from starling.experiments.replaying import replay_run
+
     result = replay_run(arguments.run, quiet=arguments.quiet)
     print(f"recorded {result.recorded}")
     print(f"replayed {result.replayed}  after {result.updates:,} updates")

@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from starling.core.saveable import copied
 from starling.core.trees import Tree
 
 __all__ = [
@@ -160,10 +161,16 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Make the role's state safe; ``state`` is called if the executor keeps one."""
+    """Make the role's state safe; ``live`` is called if the executor keeps one.
+
+    Its ``Saveable`` leaves stay the role's own: they are written before the role goes on. ``state`` has copies of them.
+    """
 
     steps: int
-    state: Callable[[], Tree]
+    live: Callable[[], Tree]
+
+    def state(self) -> Tree:
+        return copied(self.live())
 
 
 @dataclass(frozen=True, slots=True)

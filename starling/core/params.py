@@ -38,11 +38,14 @@ class Params(dict[str, Any]):
         return self[name]
 
 
-def with_scopes(tree: Any, kind: type) -> Any:
-    """The tree with every dict of the given kind: ``Params`` for a component to read, or a plain ``dict``."""
+def with_scopes(tree: Any, kind: type, leaf: Callable[[Any], Any] | None = None) -> Any:
+    """The tree with every dict of the given kind: ``Params`` for a component to read, or a plain ``dict``.
+
+    Its leaves are what ``leaf`` makes of them.
+    """
     if isinstance(tree, dict):
-        return kind((key, with_scopes(child, kind)) for key, child in tree.items())
+        return kind({key: with_scopes(child, kind, leaf) for key, child in tree.items()})
     if isinstance(tree, (tuple, list)):
-        children = [with_scopes(child, kind) for child in tree]
+        children = [with_scopes(child, kind, leaf) for child in tree]
         return type(tree)(*children) if hasattr(tree, "_fields") else type(tree)(children)
-    return tree
+    return tree if leaf is None or tree is None else leaf(tree)

@@ -1,7 +1,7 @@
 """Settings: frozen dataclasses whose fields carry their help text and the range they must lie in.
 
 @dataclass(frozen=True, kw_only=True)
-class PPOConfig(Settings):
+class MyConfig(Settings):
     clip: float = setting(0.2, "clip range of the probability ratio", 1e-6, 10)
 """
 

@@ -12,6 +12,7 @@ when data arrives. ``space.ranked(batch=True)`` adds one. ``zeros`` and ``sample
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ class Leaf(Space):
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def ranks(self) -> int:

@@ -32,7 +32,20 @@ def items(tree: Tree, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def leaves(tree: Tree) -> list[Any]:
     """The leaves, in the order of ``items``."""
-    return [leaf for _, leaf in items(tree)]
+    found: list[Any] = []
+    _gather(tree, found)
+    return found
+
+
+def _gather(tree: Tree, found: list[Any]) -> None:
+    if isinstance(tree, dict):
+        for key in sorted(tree):
+            _gather(tree[key], found)
+    elif isinstance(tree, (tuple, list)):
+        for child in tree:
+            _gather(child, found)
+    elif tree is not None:
+        found.append(tree)
 
 
 def map_leaves(fn: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
@@ -40,7 +53,9 @@ def map_leaves(fn: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     if tree is None:
         return None
     if isinstance(tree, dict):
-        return type(tree)((key, map_leaves(fn, tree[key], *(o[key] for o in others))) for key in sorted(tree))
+        if not others:  # most calls, and many of them for each step of a run
+            return type(tree)({key: map_leaves(fn, tree[key]) for key in sorted(tree)})
+        return type(tree)({key: map_leaves(fn, tree[key], *(o[key] for o in others)) for key in sorted(tree)})
     if isinstance(tree, (tuple, list)):
         children = [map_leaves(fn, child, *(o[i] for o in others)) for i, child in enumerate(tree)]
         return type(tree)(*children) if hasattr(tree, "_fields") else type(tree)(children)

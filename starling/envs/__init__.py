@@ -1,6 +1,6 @@
 """Environments: many of them stepping together, behind one protocol."""
 
-from starling.envs.checking import Finding, check
+from starling.envs.checking import CheckResult, check
 from starling.envs.constructing import EnvLike
 from starling.envs.determinism import is_deterministic
 from starling.envs.envpool_envs import AsyncEnvPoolEnvs, EnvPoolEnvs
@@ -15,11 +15,11 @@ __all__ = [
     "AsyncEnvPoolEnvs",
     "AsyncEnvs",
     "AsyncPoolEnvs",
+    "CheckResult",
     "EnvLike",
     "EnvPoolEnvs",
     "Envs",
     "Episode",
-    "Finding",
     "GymEnvs",
     "PoolEnvs",
     "Step",

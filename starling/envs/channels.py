@@ -16,7 +16,7 @@ import numpy as np
 
 from starling.core.trees import Tree
 
-__all__ = ["DONE", "ERROR", "RESET", "RESTORE", "START", "STATE", "STEP", "Channel", "Message", "pack", "unpack"]
+__all__ = ["DONE", "ERROR", "RESET", "RESTORE", "START", "STATE", "STEP", "Channel", "Packet", "pack", "unpack"]
 
 # What a message is about; a number of 0 or above is that of a row: to act in it, and that it has.
 START, STEP, RESET, STATE, RESTORE, DONE, ERROR = range(-7, 0)
@@ -25,7 +25,7 @@ HEADER = struct.Struct("<iI")  # a message's code, and the length of its content
 LENGTH = struct.Struct("<I")
 
 
-class Message(NamedTuple):
+class Packet(NamedTuple):
     """One message."""
 
     code: int
@@ -41,14 +41,14 @@ class Channel:
     def fileno(self) -> int:
         return self._end.fileno()
 
-    def send(self, *messages: Message) -> None:
+    def send(self, *messages: Packet) -> None:
         sent = b"".join(HEADER.pack(code, len(content)) + content for code, content in messages)
         try:
             self._end.sendall(sent)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise EOFError from error
 
-    def poll(self) -> Message | None:
+    def poll(self) -> Packet | None:
         """The next message, if it is there."""
         message = self._next()
         if message is None:
@@ -59,7 +59,7 @@ class Channel:
             message = self._next()
         return message
 
-    def receive(self, spin: float = 0.0) -> Message:
+    def receive(self, spin: float = 0.0) -> Packet:
         """The next message; looks for ``spin`` seconds before it sleeps, which takes longer to wake from."""
         until = time.perf_counter() + spin if spin else 0.0
         while spin and time.perf_counter() < until:
@@ -79,7 +79,7 @@ class Channel:
             raise EOFError
         self._unread += content
 
-    def _next(self) -> Message | None:
+    def _next(self) -> Packet | None:
         if len(self._unread) < HEADER.size:
             return None
         code, length = HEADER.unpack_from(self._unread)
@@ -87,7 +87,7 @@ class Channel:
         if len(self._unread) < end:
             return None
         content, self._unread = self._unread[HEADER.size : end], self._unread[end:]
-        return Message(code, content)
+        return Packet(code, content)
 
     def close(self) -> None:
         self._end.close()

@@ -12,25 +12,25 @@ from gymnasium.vector import VectorEnv
 from starling.core.errors import SpaceError, StarlingError
 from starling.core.random import stream
 from starling.core.trees import leaves
+from starling.envs.check_results import CheckResult, error, ok, warning
 from starling.envs.constructing import EnvLike, adapter_of, constructor_of, name_of, takes_num_envs
 from starling.envs.determinism import first_difference
-from starling.envs.findings import Finding, error, ok, warning
 from starling.envs.making import WORTH_A_VECTOR, own_vector
-from starling.envs.probing import Probe
 from starling.envs.protocol import Envs
+from starling.envs.random_play import RandomPlay
 from starling.envs.spaces import SUPPORTED, from_gymnasium, to_gymnasium
 from starling.envs.vector_envs import VectorEnvs, autoreset_mode
 
-__all__ = ["Finding", "check"]
+__all__ = ["CheckResult", "check"]
 
 
-def check(env: EnvLike, seed: int = 0, steps: int = 1000, **kwargs: Any) -> list[Finding]:
+def check(env: EnvLike, seed: int = 0, steps: int = 1000, **kwargs: Any) -> list[CheckResult]:
     """Play ``steps`` random steps and report what was found, errors first."""
     findings = _check(env, seed, steps, kwargs)
     return sorted(findings, key=lambda finding: ("error", "warning", "ok").index(finding.level))
 
 
-def _check(env: EnvLike, seed: int, steps: int, kwargs: dict[str, Any]) -> list[Finding]:
+def _check(env: EnvLike, seed: int, steps: int, kwargs: dict[str, Any]) -> list[CheckResult]:
     try:
         if (found := adapter_of(env)) is not None:
             with found[0](found[1], 2, seed, **kwargs) as envs:
@@ -47,7 +47,7 @@ def _check(env: EnvLike, seed: int, steps: int, kwargs: dict[str, Any]) -> list[
     findings = _look_at_spaces(made.observation_space, made.action_space)
     if any(finding.level == "error" for finding in findings):
         return findings
-    findings += Probe(made, seed, steps).run()
+    findings += RandomPlay(made, seed, steps).run()
     if isinstance(env, str) and not any(finding.level == "error" for finding in findings):
         findings += _look_at_vector(own_vector(env, made, WORTH_A_VECTOR, seed, **kwargs), seed, steps)
     made.close()
@@ -56,7 +56,7 @@ def _check(env: EnvLike, seed: int, steps: int, kwargs: dict[str, Any]) -> list[
     return findings
 
 
-def _look_at_vector(envs: VectorEnvs | None, seed: int, steps: int) -> list[Finding]:
+def _look_at_vector(envs: VectorEnvs | None, seed: int, steps: int) -> list[CheckResult]:
     """What many environments at once would be: the environment's own vectorised form, where it is taken."""
     if envs is None:
         return []
@@ -64,7 +64,7 @@ def _look_at_vector(envs: VectorEnvs | None, seed: int, steps: int) -> list[Find
         return [dataclasses.replace(found, what=f"vectorised {found.what}") for found in _play(envs, seed, steps)]
 
 
-def _look_at_spaces(observation: gym.Space[Any], action: gym.Space[Any]) -> list[Finding]:
+def _look_at_spaces(observation: gym.Space[Any], action: gym.Space[Any]) -> list[CheckResult]:
     findings = []
     for name, space in (("observation_space", observation), ("action_space", action)):
         try:
@@ -75,7 +75,7 @@ def _look_at_spaces(observation: gym.Space[Any], action: gym.Space[Any]) -> list
     return [*findings, *_look_at_actions(action)]
 
 
-def _look_at_actions(space: gym.Space[Any]) -> list[Finding]:
+def _look_at_actions(space: gym.Space[Any]) -> list[CheckResult]:
     if not isinstance(space, gym.spaces.Box):
         return []
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
@@ -91,7 +91,7 @@ def _look_at_actions(space: gym.Space[Any]) -> list[Finding]:
     return [ok("action bounds", "actions lie between -1 and 1")]
 
 
-def _determinism(difference: str | None) -> Finding:
+def _determinism(difference: str | None) -> CheckResult:
     rule = "The same seed and the same actions give the same episode, bit for bit."
     if difference is None:
         return ok("determinism", "two fresh environments agreed to the last bit", rule)
@@ -99,7 +99,7 @@ def _determinism(difference: str | None) -> Finding:
     return warning("determinism", difference, rule, remedy)
 
 
-def _check_vector(env: VectorEnv[Any, Any, Any], name: str, seed: int, steps: int) -> list[Finding]:
+def _check_vector(env: VectorEnv[Any, Any, Any], name: str, seed: int, steps: int) -> list[CheckResult]:
     findings = _look_at_spaces(env.single_observation_space, env.single_action_space)
     rule = "metadata['autoreset_mode'] says how new episodes begin; guessing spoils every episode's last transition."
     try:
@@ -118,12 +118,12 @@ def _check_vector(env: VectorEnv[Any, Any, Any], name: str, seed: int, steps: in
     return findings
 
 
-def _broken(problem: StarlingError) -> Finding:
+def _broken(problem: StarlingError) -> CheckResult:
     rule = "What the environment returns fits its spaces and its autoreset mode."
     return error("results", str(problem), rule, "Correct the environment, or what it declares.")
 
 
-def _play(envs: Envs, seed: int, steps: int) -> list[Finding]:
+def _play(envs: Envs, seed: int, steps: int) -> list[CheckResult]:
     """Random play through the protocol; the protocol's own checks do most of the looking."""
     rng = stream(seed, "check")
     space = envs.action_space.ranked(batch=True)

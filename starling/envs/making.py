@@ -97,7 +97,10 @@ def make(
         if not asynchronous:
             return adapter(task, count, seed, extras=extras, **kwargs)
         if adapter.asynchronous is None:
-            raise ConfigError(f"{name} has no asynchronous form; leave asynchronous out.")
+            raise ConfigError(
+                f"{name} has no asynchronous form; EnvPool's environments have one, and those that are stepped one by "
+                "one. Leave asynchronous out."
+            )
         return adapter.asynchronous(task, count, rows, seed, extras=extras, **kwargs)
     pooled = workers > 0 or asynchronous
     if isinstance(env, VectorEnv):

@@ -21,7 +21,7 @@ from starling.core.random import stream
 from starling.core.registry import carried
 from starling.core.trees import Tree, map_leaves
 from starling.envs.actions import ActionCodec
-from starling.envs.channels import RESET, RESTORE, STATE, STEP, Message, pack, unpack
+from starling.envs.channels import RESET, RESTORE, STATE, STEP, Packet, pack, unpack
 from starling.envs.failures import require_count
 from starling.envs.gym_envs import GymEnvs
 from starling.envs.held_rows import HeldRows
@@ -163,7 +163,7 @@ class AsyncPoolEnvs(AsyncEnvs):
         self._held.release_all()
         self._pending = self.count
         for worker in range(len(self._workers.channels)):
-            self._workers.ask(worker, Message(RESET))
+            self._workers.ask(worker, Packet(RESET))
 
     def recv(self) -> tuple[np.ndarray, Step]:
         self._held.require_enough()
@@ -201,9 +201,9 @@ class AsyncPoolEnvs(AsyncEnvs):
         self._rows.write_actions(numbers, chosen)
         self._acted[numbers] = True
         self._pending += len(numbers)
-        asked: dict[int, list[Message]] = {}
+        asked: dict[int, list[Packet]] = {}
         for row in numbers.tolist():
-            asked.setdefault(self._owner[row], []).append(Message(row))
+            asked.setdefault(self._owner[row], []).append(Packet(row))
         for worker, messages in asked.items():
             self._workers.ask(worker, *messages)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from starling.core.trees import Tree, leaves, map_leaves
 
-__all__ = ["put_row", "rows_from", "same_bits", "shared"]
+__all__ = ["put_row", "put_rows", "rows_from", "same_bits", "shared", "with_rows"]
 
 
 def put_row(batch: Tree, i: int, row: Tree) -> None:
@@ -16,6 +18,23 @@ def put_row(batch: Tree, i: int, row: Tree) -> None:
         return
     for target, source in zip(leaves(batch), leaves(row), strict=True):
         target[i] = source[0]
+
+
+def put_rows(kept: Tree, places: Any, batch: Tree, rows: np.ndarray) -> None:
+    """Write ``rows`` of a batch [B, …] to ``places`` of ``kept``."""
+    for target, source in zip(leaves(kept), leaves(batch), strict=True):
+        target[places] = source[rows]
+
+
+def with_rows(batch: Tree, rows: np.ndarray, few: Tree) -> Tree:
+    """A copy of ``batch`` [B, …] with ``few`` [rows, …] in some of its rows."""
+
+    def placed(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        whole = old.copy()
+        whole[rows] = new
+        return whole
+
+    return map_leaves(placed, batch, few)
 
 
 def rows_from(mask: np.ndarray, chosen: Tree, others: Tree) -> Tree:

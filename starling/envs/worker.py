@@ -21,7 +21,7 @@ import gymnasium as gym
 from starling.core.errors import EnvError, SpaceError, StarlingError
 from starling.core.importing import imported
 from starling.core.registry import register
-from starling.envs.channels import DONE, ERROR, RESET, STATE, STEP, Channel, Message, pack, unpack
+from starling.envs.channels import DONE, ERROR, RESET, STATE, STEP, Channel, Packet, pack, unpack
 from starling.envs.constructing import single_constructor
 from starling.envs.gym_envs import GymEnvs
 from starling.envs.shared_rows import SharedRows
@@ -32,7 +32,7 @@ __all__ = ["main"]
 PR_SET_PDEATHSIG = 1  # as Linux numbers it for prctl
 
 Told = dict[str, Any]
-Reply = Callable[[Message], None]
+Reply = Callable[[Packet], None]
 
 
 class Together:
@@ -44,7 +44,7 @@ class Together:
         self._rows = _shared(told, self.envs)
         self._actions = self._rows.actions(self._share)
 
-    def answer(self, asked: Message, reply: Reply) -> None:
+    def answer(self, asked: Packet, reply: Reply) -> None:
         content: Any = None
         if asked.code == STEP:
             self._rows.write(self._share, self.envs.step(self._actions))
@@ -55,7 +55,7 @@ class Together:
         else:
             self._rows.write_first(self._share, self.envs.restore(unpack(asked.content)))
             content = self.envs.exact_resume
-        reply(Message(DONE, b"" if content is None else pack(content)))
+        reply(Packet(DONE, b"" if content is None else pack(content)))
 
     def close(self) -> None:
         self.envs.close()
@@ -70,20 +70,20 @@ class Apart:
         self._rows = _shared(told, self.envs[share[0]])
         self._actions = {i: self._rows.actions(slice(i, i + 1)) for i in share}
 
-    def answer(self, asked: Message, reply: Reply) -> None:
+    def answer(self, asked: Packet, reply: Reply) -> None:
         if asked.code == RESET:
             for i in self.envs:
                 reply(self._attempt(i, self._reset))
         else:
             reply(self._attempt(asked.code, self._step))
 
-    def _attempt(self, row: int, work: Callable[[int], None]) -> Message:
+    def _attempt(self, row: int, work: Callable[[int], None]) -> Packet:
         """Every row that was asked for answers, with its number or with what went wrong in it."""
         try:
             work(row)
         except Exception as error:
             return _failure(error)
-        return Message(row)
+        return Packet(row)
 
     def _reset(self, row: int) -> None:
         self._rows.write_first(slice(row, row + 1), self.envs[row].reset())
@@ -129,7 +129,7 @@ def _serve(channel: Channel, told: Told) -> None:
     except Exception as error:
         channel.send(_failure(error))
         return
-    channel.send(Message(DONE))
+    channel.send(Packet(DONE))
     try:
         while True:
             asked = channel.receive(told["spin"])
@@ -143,11 +143,11 @@ def _serve(channel: Channel, told: Told) -> None:
         worker.close()
 
 
-def _failure(error: Exception) -> Message:
+def _failure(error: Exception) -> Packet:
     cause = error.__cause__ if isinstance(error, EnvError) and error.__cause__ is not None else error
     text = str(error) if isinstance(error, StarlingError) else f"{type(error).__name__}: {error}"
     frames = "".join(traceback.format_exception(cause))
-    return Message(ERROR, pack({"type": type(error).__name__, "message": text, "traceback": frames}))
+    return Packet(ERROR, pack({"type": type(error).__name__, "message": text, "traceback": frames}))
 
 
 def _die_with(parent: int) -> None:

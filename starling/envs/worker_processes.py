@@ -17,7 +17,7 @@ from typing import Any
 from starling.core import errors
 from starling.core.errors import EnvError, RequestError, StarlingError
 from starling.core.machine import processors
-from starling.envs.channels import ERROR, START, Channel, Message, pack, unpack
+from starling.envs.channels import ERROR, START, Channel, Packet, pack, unpack
 
 __all__ = ["WorkerProcesses", "WorkerTraceback"]
 
@@ -52,7 +52,7 @@ class WorkerProcesses:
             for worker, share in enumerate(self.shares):
                 self._start(told["segment"])
                 part = {"first": share.start, "share": share.stop - share.start, "spin": self.spin, "parent": parent}
-                self.ask(worker, Message(START, pack({**told, "count": count, **part})))
+                self.ask(worker, Packet(START, pack({**told, "count": count, **part})))
             self.answers()
         except BaseException:
             self.close()
@@ -73,7 +73,7 @@ class WorkerProcesses:
         self._processes.append(process)
         self.channels.append(Channel(ours))
 
-    def ask(self, worker: int, *messages: Message) -> None:
+    def ask(self, worker: int, *messages: Packet) -> None:
         """Ask one worker; that it is gone shows when it is to answer."""
         self._asked[worker] = True
         with contextlib.suppress(EOFError):
@@ -83,7 +83,7 @@ class WorkerProcesses:
         if any(self._asked):  # somebody was interrupted while he waited for these
             self.answers()
         for worker in range(len(self.channels)):
-            self.ask(worker, Message(code, b"" if contents is None else contents[worker]))
+            self.ask(worker, Packet(code, b"" if contents is None else contents[worker]))
 
     def answers(self) -> list[bytes]:
         """What every worker answers, in their order; raises the first error when all have answered."""
@@ -103,7 +103,7 @@ class WorkerProcesses:
             raise wrong[0]
         return found
 
-    def checked(self, worker: int, message: Message) -> bytes:
+    def checked(self, worker: int, message: Packet) -> bytes:
         """The content of an answer; raises the error that it may be."""
         if message.code != ERROR:
             return message.content

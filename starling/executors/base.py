@@ -1,4 +1,4 @@
-"""What executors share: the program they run, and who hears of it."""
+"""What executors share: the program they run, the code of its roles, and who hears of it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from starling.core.effects import Checkpoint, Report, RoleCode
+from starling.core.effects import Checkpoint, Effect, Pulse, Report, RoleCode
 from starling.core.errors import RunError
 from starling.core.trees import Tree
 from starling.formations import Formation, RoleId, Start
 
-__all__ = ["DeadlockError", "ExecutorKind", "Program", "Results", "Start", "Watcher"]
+__all__ = ["OUTWARD", "DeadlockError", "ExecutorKind", "Program", "Results", "Running", "Start", "Watcher", "outward"]
 
 
 class DeadlockError(RunError):
@@ -27,7 +27,7 @@ class Program(Protocol):
 
     formation: Formation
     directory: Path | None  # where the run is kept
-    simulation: Mapping[str, Any]  # settings of ``Weather``
+    simulation: Mapping[str, Any]  # settings of ``SimulatedFaults``
     pin_cpus: bool  # whether processes are kept to a processor each
     heartbeat: float  # seconds that a process may be without a sign of life; 0: any
 
@@ -64,6 +64,38 @@ class Watcher(Protocol):
 
 
 Results = dict[RoleId, Tree]
+OUTWARD = (Pulse, Report, Checkpoint)  # effects that are not for an edge
+
+
+def outward(role: RoleId, effect: Effect, watcher: Watcher) -> Any:
+    """Carry out an effect that is not for an edge."""
+    if isinstance(effect, Pulse):
+        return watcher.stopping(role, effect.steps)
+    if isinstance(effect, Report):
+        return watcher.report(role, effect)
+    assert isinstance(effect, Checkpoint), effect
+    return watcher.checkpoint(role, effect)
+
+
+class Running:
+    """A role's code, the effect that it came to, and its result when it is done."""
+
+    def __init__(self, code: RoleCode) -> None:
+        self._code = code
+        self.effect: Effect | None = None
+        self.done = False
+        self.result: Tree = None
+
+    def resume(self, value: Any = None) -> Effect | None:
+        """Let the role go on to its next effect; None where it is done."""
+        try:
+            self.effect = self._code.send(value)
+        except StopIteration as stop:
+            self.done, self.result, self.effect = True, stop.value, None
+        return self.effect
+
+    def close(self) -> None:
+        self._code.close()
 
 
 @dataclass(frozen=True)

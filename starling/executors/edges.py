@@ -13,108 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
-from starling.core.effects import (
-    AllReduce,
-    Call,
-    Effect,
-    Latest,
-    Message,
-    Newest,
-    Publish,
-    Put,
-    Reply,
-    Sleep,
-    Take,
-    TakeMany,
-)
+from starling.core.effects import AllReduce, Call, Effect, Latest, Message, Publish, Put, Reply, Sleep, Take, TakeMany
 from starling.core.errors import ConfigError, RunError
 from starling.core.trees import Tree, map_leaves
+from starling.executors.storage import Lane, Promise, Storage, publisher_of, readers_of
 from starling.formations import Edge, Formation, RoleId
 
-__all__ = [
-    "WAIT", "Cell", "Edges", "Group", "Lane", "Promise", "Storage", "publisher_of", "readers_of", "resolved",
-    "weighted_mean",
-]  # fmt: skip
+__all__ = ["WAIT", "Edges", "weighted_mean"]
 
 WAIT: Final = object()
-
-
-class Lane(Protocol):
-    """A queue between two roles. Its items are numbered from 0."""
-
-    def put(self, item: Tree) -> bool:
-        """Send the item; False where the lane is full."""
-
-    def filled(self) -> int:
-        """How many items can be taken now."""
-
-    def take(self, borrow: bool) -> Tree:
-        """The next item; borrowed ones need not be copied."""
-
-    def release(self) -> None:
-        """The oldest request that was taken is answered: it need not be kept any longer."""
-
-    def rewind(self, count: int) -> None:
-        """Offer the last taken requests again, for a receiver that crashed before it had answered them."""
-
-    @property
-    def sent(self) -> int: ...
-
-    @property
-    def taken(self) -> int: ...
-
-
-class Cell(Protocol):
-    """The newest value of one publisher, as each reader sees it. Its values are numbered from 1."""
-
-    def publish(self, value: Tree | Promise, version: int) -> None: ...
-
-    def number(self, reader: RoleId) -> int: ...
-
-    def newest(self, reader: RoleId, known: int) -> Newest:
-        """The newest value; without its content where its number is ``known``."""
-
-
-class Group(Protocol):
-    """What the members of a collective offer, round by round."""
-
-    def offer(self, member: int, turn: int, value: Tree, weight: float) -> None: ...
-
-    def complete(self, turn: int) -> bool: ...
-
-    def read(self, turn: int) -> list[tuple[Tree, float]]:
-        """What all members offered, in their order."""
-
-
-class Storage(Protocol):
-    """Where the items of a formation's edges lie."""
-
-    def lane(self, edge: str, source: int, target: int) -> Lane: ...
-
-    def cell(self, edge: str, source: int) -> Cell: ...
-
-    def group(self, edge: str) -> Group: ...
-
-
-class Promise:
-    """A value that is computed when it is first read, once."""
-
-    def __init__(self, compute: Callable[[], Tree]) -> None:
-        self._compute: Callable[[], Tree] | None = compute
-        self._value: Tree = None
-
-    def resolve(self) -> Tree:
-        if self._compute is not None:
-            self._value, self._compute = self._compute(), None
-        return self._value
-
-
-def resolved(value: Tree | Promise) -> Tree:
-    return value.resolve() if isinstance(value, Promise) else value
 
 
 @dataclass
@@ -148,7 +59,7 @@ class Edges:
         self._answering = {edge.answers: edge for edge in formation.edges if edge.answers}
         self._roles: dict[RoleId, _Progress] = {}
         self._targets: dict[tuple[str, int], list[int]] = {}
-        self._readers: dict[str, list[RoleId]] = {}
+        self._readers = {edge.name: readers_of(formation, edge) for edge in formation.edges if edge.kind == "broadcast"}
         self._rules: dict[type, Callable[[RoleId, Any], Any]] = {
             Put: self._put,
             Take: self._take,
@@ -319,18 +230,16 @@ class Edges:
     def _publish(self, role: RoleId, effect: Publish) -> None:
         edge = self._edge_from(role, effect.edge)
         value = Promise(effect.value) if callable(effect.value) else effect.value
-        self._storage.cell(edge.name, role.index).publish(value, effect.version)
-        if edge.name not in self._readers:
-            self._readers[edge.name] = readers_of(self.formation, edge)
+        self._storage.publish(edge.name, role.index, value, effect.version)
         for reader in self._readers[edge.name]:
             self._wake(reader, edge.name)
 
     def _latest(self, role: RoleId, effect: Latest) -> Any:
         edge = self.formation.edge(effect.edge)
-        sender = publisher_of(self.formation, edge, role, effect.sender)
-        cell = self._storage.cell(edge.name, sender)
+        sender = publisher_of(self.formation, role, effect)
+        cell = self._storage.cell(edge.name, sender, role)
         wanted = 1 if self._done(RoleId(edge.source, sender)) else max(1, effect.after)
-        return cell.newest(role, effect.known) if cell.number(role) >= wanted else WAIT
+        return cell.newest(effect.known) if cell.number >= wanted else WAIT
 
     # -- collectives
 
@@ -361,18 +270,6 @@ class Edges:
         if progress.deadline is None:
             progress.deadline = now + seconds
         return now >= progress.deadline
-
-
-def publisher_of(formation: Formation, edge: Edge, reader: RoleId, sender: int | None) -> int:
-    """Whose value ``reader`` reads from a broadcast."""
-    if sender is not None:
-        return sender
-    return formation.sources(edge, reader.index)[0] if reader.kind == edge.target else 0
-
-
-def readers_of(formation: Formation, edge: Edge) -> list[RoleId]:
-    """Everyone who may read a broadcast."""
-    return [RoleId(kind, index) for kind in (edge.target, *edge.also) for index in range(formation.count(kind))]
 
 
 def weighted_mean(offers: list[tuple[Tree, float]]) -> Tree:

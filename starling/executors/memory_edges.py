@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 
 from starling.core.effects import Newest
 from starling.core.trees import Tree
-from starling.executors.edges import Promise, readers_of, resolved
+from starling.executors.storage import Promise, parts_of, resolved
 from starling.formations import Edge, Formation, RoleId
 
-__all__ = ["MemoryCell", "MemoryEdges", "MemoryGroup", "MemoryLane"]
+__all__ = ["Arrive", "MemoryCell", "MemoryEdges", "MemoryGroup", "MemoryLane"]
 
 Arrive = Callable[[], None]
 Carry = Callable[[Edge, int, RoleId, Arrive], None]  # over the edge, from source to receiver
@@ -65,28 +66,22 @@ class MemoryLane:
 
 
 class MemoryCell:
-    """The newest value that has arrived at each reader."""
+    """The newest value that has arrived at one reader."""
 
-    def __init__(self, readers: list[RoleId], carry: Callable[[RoleId, Arrive], None]) -> None:
-        self._readers, self._carry, self._published = readers, carry, 0
-        self._newest: dict[RoleId, Newest] = {}
+    def __init__(self) -> None:
+        self._newest = Newest(None, 0, 0)
 
-    def publish(self, value: Tree | Promise, version: int) -> None:
-        self._published += 1
-        newest = Newest(value, version, self._published)
-        for reader in self._readers:
-            self._carry(reader, partial(self._arrive, reader, newest))
+    @property
+    def number(self) -> int:
+        return self._newest.number
 
-    def _arrive(self, reader: RoleId, newest: Newest) -> None:
-        if newest.number > self.number(reader):
-            self._newest[reader] = newest
+    def arrive(self, newest: Newest) -> None:
+        if newest.number > self.number:
+            self._newest = newest
 
-    def number(self, reader: RoleId) -> int:
-        return self._newest[reader].number if reader in self._newest else 0
-
-    def newest(self, reader: RoleId, known: int) -> Newest:
-        value, version, number = self._newest[reader]
-        return Newest(None if number == known else resolved(value), version, number)
+    def newest(self, known: int) -> Newest:
+        value = None if self.number == known else resolved(self._newest.value)
+        return self._newest._replace(value=value)
 
 
 class MemoryGroup:
@@ -108,30 +103,37 @@ class MemoryGroup:
 
 
 class MemoryEdges:
-    """All edges of a formation."""
+    """All edges of a formation. Queues that are ``unlimited`` hold any number of items, whatever their depth."""
 
-    def __init__(self, formation: Formation, carry: Carry = _at_once) -> None:
-        self.lanes: dict[tuple[str, int, int], MemoryLane] = {}
-        self._cells: dict[tuple[str, int], MemoryCell] = {}
-        self._groups: dict[str, MemoryGroup] = {}
-        answered = {edge.answers for edge in formation.edges}
-        for edge in formation.edges:
-            if edge.kind == "collective":
-                self._groups[edge.name] = MemoryGroup(formation.count(edge.source))
-            elif edge.kind == "broadcast":
-                readers = readers_of(formation, edge)
-                for source in range(formation.count(edge.source)):
-                    self._cells[edge.name, source] = MemoryCell(readers, partial(carry, edge, source))
-            else:
-                for source, target in formation.lanes(edge):
-                    way = partial(carry, edge, source, RoleId(edge.target, target))
-                    self.lanes[edge.name, source, target] = MemoryLane(edge.depth, edge.name in answered, way)
+    def __init__(self, formation: Formation, carry: Carry = _at_once, unlimited: bool = False) -> None:
+        self._formation, self._carry = formation, carry
+        self._published: dict[tuple[str, int], int] = {}
+        queues, broadcasts, collectives = parts_of(formation)
+        self.lanes = {
+            (part.edge.name, sender.index, part.index): MemoryLane(
+                depth=sys.maxsize if unlimited else part.edge.depth,
+                keeps=part.answered,
+                carry=partial(carry, part.edge, sender.index, part.receivers[0]),
+            )
+            for part in queues
+            for sender in part.senders
+        }
+        self._cells = {
+            (part.edge.name, part.index): {reader: MemoryCell() for reader in part.receivers} for part in broadcasts
+        }
+        self._groups = {part.edge.name: MemoryGroup(len(part.senders)) for part in collectives}
 
     def lane(self, edge: str, source: int, target: int) -> MemoryLane:
         return self.lanes[edge, source, target]
 
-    def cell(self, edge: str, source: int) -> MemoryCell:
-        return self._cells[edge, source]
+    def publish(self, edge: str, source: int, value: Tree | Promise, version: int) -> None:
+        number = self._published[edge, source] = self._published.get((edge, source), 0) + 1
+        newest = Newest(value, version, number)
+        for reader, cell in self._cells[edge, source].items():
+            self._carry(self._formation.edge(edge), source, reader, partial(cell.arrive, newest))
+
+    def cell(self, edge: str, source: int, reader: RoleId) -> MemoryCell:
+        return self._cells[edge, source].get(reader, MemoryCell())  # nothing arrives at one who is no reader
 
     def group(self, edge: str) -> MemoryGroup:
         return self._groups[edge]

@@ -50,8 +50,8 @@ def run(program: Program, watcher: Watcher, restore: bool = False) -> Results:
 class Child:
     """A role's process, and what is known of its past."""
 
-    def __init__(self, role: RoleId) -> None:
-        self.role = role
+    def __init__(self, role: RoleId, line: int) -> None:
+        self.role, self.line = role, line  # of the role status
         self.process: subprocess.Popen[bytes] | None = None
         self.pipe, self.unread = -1, b""  # the end of its reports that is read here
         self.incarnation = 0
@@ -71,7 +71,7 @@ class Supervisor:
         _allow_descriptors(BESIDE + 5 * len(list(self.formation)) * (1 + len(self.formation.edges)))
         self.role_status = RoleStatus(self.formation)
         self.edges = SharedEdges(self.formation, program.messages())
-        self.children = {role: Child(role) for role in self.formation}
+        self.children = {role: Child(role, self.role_status.line(role)) for role in self.formation}
         self._bells = [os.pipe() for _ in self.children]
         self._selector = selectors.DefaultSelector()
         self._restore, self._started = restore, time.monotonic()
@@ -86,16 +86,14 @@ class Supervisor:
             self._start(child, Start(restore=self._restore))
         while not all(child.done for child in ending):
             self._poll()
-            if self.watcher.stopping(
-                ending[0].role, int(self.role_status.arrays["steps"][self.role_status.line(ending[0].role)])
-            ):
-                self._ask_to_stop()
+            if self.watcher.stopping(ending[0].role, int(self.role_status.arrays["steps"][ending[0].line])):
+                self.role_status.ask_to_stop()
         return {child.role: self._result(child.role) for child in ending}
 
     # -- starting
 
     def _start(self, child: Child, start: Start) -> None:
-        role, line = child.role, self.role_status.line(child.role)
+        role, line = child.role, child.line
         read, write = os.pipe()
         report, reported = os.pipe()
         self.role_status.arrays["state"][line] = self.role_status.arrays["sleeping"][line] = 0
@@ -112,7 +110,7 @@ class Supervisor:
             "bells": bells,
             "report": reported,
             "scratch": str(self.scratch),
-            "seconds": time.monotonic() - self._started,
+            "started": self._started,
             "parent": os.getpid(),
             "cpus": self._cpus(line),
             "record": str(self.program.record) if self.program.record else None,
@@ -173,7 +171,7 @@ class Supervisor:
         for child in self.children.values():
             if child.process is None or not self.program.heartbeat:
                 continue
-            beat = float(self.role_status.arrays["beat"][self.role_status.line(child.role)])
+            beat = float(self.role_status.arrays["beat"][child.line])
             silence = child.heartbeat.silence(child.process.pid, beat, now)
             if silence > self.program.heartbeat:
                 with self._log(child.role) as log:
@@ -182,9 +180,13 @@ class Supervisor:
 
     def status(self, now: float) -> dict[str, Any]:
         """What every role does and every edge holds."""
-        seconds, roles = now - self._started, self.role_status.snapshot(now)
-        formation = {"formation": self.formation.name, "ends": self.formation.ends}
-        return {**formation, "seconds": round(seconds, 3), "roles": roles, "edges": self.edges.status()}
+        return {
+            "formation": self.formation.name,
+            "ends": self.formation.ends,
+            "seconds": round(now - self._started, 3),
+            "roles": self.role_status.snapshot(now),
+            "edges": self.edges.status(),
+        }
 
     def _read_reports(self, child: Child) -> None:
         if child.pipe < 0:
@@ -233,7 +235,7 @@ class Supervisor:
                 f"{child.role} crashed {len(child.crashes)} times within {WITHIN:.0f} s (at last: {how}); see "
                 f"{self.program.directory or self.scratch}/logs/{child.role}.log."
             )
-        self.role_status.arrays["restarts"][self.role_status.line(child.role)] += 1
+        self.role_status.arrays["restarts"][child.line] += 1
         child.restart_at = now + min(LONGEST_PAUSE, 0.05 * 2 ** (len(child.crashes) - 1))
 
     def _restart(self, child: Child) -> None:
@@ -250,10 +252,6 @@ class Supervisor:
         self._start(child, restart_of(self.formation, child.role, child.incarnation, self.edges, done))
 
     # -- stopping
-
-    def _ask_to_stop(self) -> None:
-        if not self.role_status.stop:
-            self.role_status.ask_to_stop()
 
     def _result(self, role: RoleId) -> Any:
         tree, _ = checkpoint.load(self.scratch / f"result-{role}")

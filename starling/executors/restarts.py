@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from starling.core.trees import Tree
 from starling.executors.base import Start
-from starling.executors.edges import Storage
+from starling.executors.storage import Storage
 from starling.formations import Formation, RoleId
 
 __all__ = ["restart_of", "restarts_all"]

@@ -38,8 +38,8 @@ class RoleStatus:
             ("passed", (count, edges), "<i8"),  # effects carried out, by edge
             ("busy", (count,), "<f8"),
             ("wait", (count, 5), "<f8"),  # a Wait: its kind, sender, receiver, wanted, seconds (NaN: none)
-            ("wait edges", (count, edges), "<u1"),  # the place of each edge in it, from 1; 0: not in it
-            ("wait reason", (count, LONGEST), "<u1"),
+            ("wait edges", (count, edges), "<i8"),  # the columns of its edges, from 1; 0: no further one
+            ("wait reason", (count,), f"S{LONGEST}"),
         ]
         self.segment = Segment(fields, descriptor)
         self.arrays = self.segment.arrays
@@ -72,19 +72,16 @@ class RoleStatus:
         """Note what a role waits for."""
         numbers = (wait.sender, wait.receiver, wait.wanted, wait.seconds)
         self.arrays["wait"][line] = [KINDS.index(wait.effect), *(np.nan if n is None else n for n in numbers)]
-        places = {edge: place for place, edge in enumerate(wait.edges, 1)}
-        self.arrays["wait edges"][line, :-1] = [places.get(edge, 0) for edge in self.edges]
-        reason = wait.reason.encode()[:LONGEST]
-        self.arrays["wait reason"][line] = 0
-        self.arrays["wait reason"][line, : len(reason)] = np.frombuffer(reason, np.uint8)
+        columns = [1 + self.column(edge) for edge in dict.fromkeys(wait.edges)]
+        self.arrays["wait edges"][line] = columns + [0] * (len(self.edges) + 1 - len(columns))
+        self.arrays["wait reason"][line] = wait.reason.encode()
 
     def wait(self, line: int) -> Wait:
         """What a role waits for, where it does."""
         kind, *numbers, seconds = self.arrays["wait"][line].tolist()
         sender, receiver, wanted = (None if np.isnan(number) else int(number) for number in numbers)
-        places = self.arrays["wait edges"][line].tolist()
-        edges = tuple(self.edges[i] for i in sorted(range(len(self.edges)), key=places.__getitem__) if places[i])
-        reason = bytes(self.arrays["wait reason"][line]).rstrip(b"\0").decode(errors="replace")
+        edges = tuple(self.edges[column - 1] for column in self.arrays["wait edges"][line].tolist() if column)
+        reason = self.arrays["wait reason"][line].decode(errors="replace")
         limit = None if np.isnan(seconds) else seconds
         return Wait(KINDS[int(kind)], edges, sender, receiver, wanted, limit, reason)
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from starling.core.effects import Checkpoint, Effect, Pulse, Report
+from starling.core.effects import Checkpoint, Effect
 from starling.core.trees import Tree
-from starling.executors.base import DeadlockError, Program, Results, Start, Watcher
+from starling.executors.base import OUTWARD, DeadlockError, Program, Results, Running, Start, Watcher, outward
 from starling.executors.edges import WAIT, Edges
-from starling.executors.inline import outward
 from starling.executors.memory_edges import MemoryEdges
 from starling.executors.restarts import restart_of, restarts_all
 from starling.executors.simulated_faults import FaultSchedule, SimulatedFaults
@@ -35,13 +35,15 @@ class SimulatedRole:
 
     def __init__(self, role: RoleId) -> None:
         self.role = role
-        self.code: Any = None
+        self.code: Running | None = None  # while it is alive, and when it is done
         self.effect: Effect | None = None  # that it waits in
         self.life = 0  # counts starts: what was planned for an earlier life is void
-        self.alive = self.done = False
         self.thaws_at = 0.0
-        self.result: Tree = None
         self.saved: dict[int, Tree] = {}  # its last two checkpoints, by their steps
+
+    @property
+    def done(self) -> bool:
+        return self.code is not None and self.code.done
 
 
 class Simulation:
@@ -69,7 +71,7 @@ class Simulation:
         try:
             while not all(each.done for each in ending):
                 if not self._plans:
-                    waits = "; ".join(f"{r.role} {wait_of(r.effect)}" for r in self.roles.values() if r.alive)
+                    waits = "; ".join(f"{r.role} {wait_of(r.effect)}" for r in self.roles.values() if r.code)
                     raise DeadlockError(f"nobody can go on at {self.now:.3f} s: {waits}.")
                 self.now, _, act = heapq.heappop(self._plans)
                 act()
@@ -77,7 +79,7 @@ class Simulation:
             for each in self.roles.values():
                 if each.code is not None:
                     each.code.close()
-        return {each.role: each.result for each in ending}
+        return {each.role: each.code.result for each in ending if each.code}
 
     # -- time
 
@@ -90,7 +92,7 @@ class Simulation:
         life = each.life
 
         def unless_gone() -> None:
-            if each.life != life or not each.alive:
+            if each.life != life:
                 return
             if self.now < each.thaws_at:
                 self._plan(each.thaws_at, unless_gone)
@@ -131,8 +133,8 @@ class Simulation:
     def _wake(self, role: RoleId, edge: str) -> None:
         """Something happened on an edge that a role may have waited for."""
         each = self.roles[role]
-        if each.alive and each.effect is not None and self._waits_on(each.effect, edge):
-            self._plan_for(each, self.now, lambda: self._try(each))
+        if each.effect is not None and self._waits_on(each.effect, edge):
+            self._plan_for(each, self.now, partial(self._try, each))
 
     def _waits_on(self, effect: Effect, edge: str) -> bool:
         edges = wait_of(effect).edges
@@ -143,15 +145,15 @@ class Simulation:
     def _start(self, role: RoleId, start: Start) -> None:
         each = self.roles[role]
         each.life += 1
-        each.alive, each.effect, each.thaws_at = True, None, 0.0
+        each.thaws_at = 0.0
         self._edges.restart(role)
         self._note(role, "starts")
-        each.code = self.program.role(role, start)
-        self._plan_for(each, self.now, lambda: self._resume(each, None))
+        each.code = Running(self.program.role(role, start))
+        self._plan_for(each, self.now, partial(self._resume, each))
         for kind, strike in (("crash", self._crash), ("freeze", self._freeze)):
             after = self.schedule.next_fault(role, kind)
             if after is not None:
-                self._plan_for(each, self.now + after, lambda strike=strike: strike(each))  # type: ignore[misc]
+                self._plan_for(each, self.now + after, partial(strike, each))
 
     def _crash(self, each: SimulatedRole) -> None:
         if each.done:
@@ -160,7 +162,7 @@ class Simulation:
         self._note(each.role, "crashes")
         self._end(each)
         if not restarts_all(self.formation, each.role):
-            self._plan(self.now + self.faults.restart, lambda: self._restart(each))
+            self._plan(self.now + self.faults.restart, partial(self._restart, each))
             return
         for other in self.roles.values():
             self._end(other)
@@ -168,7 +170,7 @@ class Simulation:
         self._plan(self.now + self.faults.restart, self._restart_all)
 
     def _end(self, each: SimulatedRole) -> None:
-        each.alive = each.done = False
+        each.effect = None
         each.life += 1
         if each.code is not None:
             each.code.close()
@@ -196,44 +198,41 @@ class Simulation:
         each.thaws_at = self.now + self.faults.frozen
         after = self.schedule.next_fault(each.role, "freeze")
         if after is not None:
-            self._plan_for(each, each.thaws_at + after, lambda: self._freeze(each))
+            self._plan_for(each, each.thaws_at + after, partial(self._freeze, each))
 
     # -- effects
 
-    def _resume(self, each: SimulatedRole, value: Any) -> None:
+    def _resume(self, each: SimulatedRole, value: Any = None) -> None:
         """Let a role work up to its next effect, which it comes to when the work is done."""
-        try:
-            effect = each.code.send(value)
-        except StopIteration as stop:
-            each.done, each.result, each.effect = True, stop.value, None
-            self._note(each.role, "is done")
-            for other in self.roles.values():  # it holds nobody up any more
-                if other.alive and other.effect is not None:
-                    self._plan_for(other, self.now, lambda other=other: self._try(other))  # type: ignore[misc]
+        assert each.code is not None
+        effect = each.code.resume(value)
+        if effect is not None:
+            self._plan_for(each, self.now + self.schedule.work(each.role, effect), partial(self._issue, each, effect))
             return
-        self._plan_for(each, self.now + self.schedule.work(each.role, effect), lambda: self._issue(each, effect))
+        self._note(each.role, "is done")
+        for other in self.roles.values():  # it holds nobody up any more
+            if other.effect is not None:
+                self._plan_for(other, self.now, partial(self._try, other))
 
     def _issue(self, each: SimulatedRole, effect: Effect) -> None:
-        if isinstance(effect, (Pulse, Report, Checkpoint)):
+        if isinstance(effect, OUTWARD):
             self._note(each.role, type(effect).__name__)
             if isinstance(effect, Checkpoint):
-                effect = self._keep(each, effect)
+                self._keep(each, effect)
             self._resume(each, outward(each.role, effect, self.watcher))
             return
         each.effect = effect
         self._try(each)
 
-    def _keep(self, each: SimulatedRole, checkpoint: Checkpoint) -> Checkpoint:
+    def _keep(self, each: SimulatedRole, checkpoint: Checkpoint) -> None:
         """Remember a role's last two states."""
-        state = checkpoint.state()
-        saved = {**each.saved, checkpoint.steps: state}
+        saved = {**each.saved, checkpoint.steps: checkpoint.state()}
         each.saved = {step: saved[step] for step in sorted(saved)[-2:]}
-        return Checkpoint(checkpoint.steps, lambda: state)
 
     def _try(self, each: SimulatedRole) -> None:
         """Carry out what a role waits for, if that is possible now."""
         effect = each.effect
-        if effect is None or not each.alive or self.now < each.thaws_at:
+        if effect is None or self.now < each.thaws_at:
             return
         waited_until = self._edges.deadline(each.role)
         result = self._edges.attempt(each.role, effect)
@@ -244,4 +243,4 @@ class Simulation:
             return
         deadline = self._edges.deadline(each.role)
         if deadline is not None and waited_until is None:
-            self._plan_for(each, deadline, lambda: self._try(each))
+            self._plan_for(each, deadline, partial(self._try, each))

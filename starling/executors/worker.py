@@ -14,17 +14,18 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from starling.core.effects import Checkpoint, Effect, Message, Pulse, Report, RoleCode
+from starling.core.effects import Checkpoint, Effect, Message, Pulse, Report
 from starling.core.errors import EnvError, StarlingError
 from starling.core.importing import imported
 from starling.core.machine import give_way
 from starling.core.trees import Tree
-from starling.executors.base import Program, Start
+from starling.executors.base import Program, Running, Start
 from starling.executors.edges import WAIT, Edges
 from starling.executors.recording import Recorder
 from starling.executors.role_status import DONE, WAITING, WORKING, RoleStatus
@@ -40,6 +41,9 @@ BEHIND = 5  # more for roles beside those that end the run, for whom the others 
 BLINK = 0.001  # seconds; poll cannot wait for less
 
 
+Send = Callable[[dict[str, Any]], None]
+
+
 class Closed(Exception):
     """The run is over."""
 
@@ -47,9 +51,8 @@ class Closed(Exception):
 class Driver:
     """Runs a role's code and carries out its effects."""
 
-    def __init__(self, setup: dict[str, Any]) -> None:
-        self.role = RoleId(setup["kind"], setup["index"])
-        self._out = os.fdopen(setup["report"], "w", buffering=1)
+    def __init__(self, setup: dict[str, Any], send: Send) -> None:
+        self.role, self._send = RoleId(setup["kind"], setup["index"]), send
         self._bell, self._bells, self._poll = setup["bell"], setup["bells"], select.poll()
         os.set_blocking(self._bell, False)
         self._poll.register(self._bell, select.POLLIN)
@@ -59,28 +62,24 @@ class Driver:
         self._line = self.status.line(self.role)
         storage = SharedEdges(formation, self.program.messages(), setup["segments"])
         self._edges = Edges(formation, storage, time.monotonic, self.status.done, self._wake)
-        self._started = time.monotonic() - setup["seconds"]
-        self._scratch, self._parent = Path(setup["scratch"]), setup["parent"]
+        self._started, self._scratch, self._parent = setup["started"], Path(setup["scratch"]), setup["parent"]
         self._start = Start(**setup["start"] | {"unanswered": tuple(setup["start"]["unanswered"])})
         record = setup["record"]
         self._recorder = Recorder(Path(record), formation, self.role, self._start.incarnation) if record else None
 
     def run(self) -> None:
-        code: RoleCode = self.program.role(self.role, self._start)
+        code = Running(self.program.role(self.role, self._start))
         give_way(NICENESS + BEHIND * (self.role.kind != self.program.formation.ends))
         now = time.monotonic()
         self.status.arrays["began"][self._line] = self.status.arrays["since"][self._line] = now
-        result: Any = None
         try:
-            while True:
-                try:
-                    effect = code.send(result)
-                except StopIteration as stop:
-                    self._finish(stop.value)
-                    return
+            effect = code.resume()
+            while effect is not None:
                 result = self._carry_out(effect)
                 if self._recorder is not None:
                     self._recorder.note(effect, result)
+                effect = code.resume(result)
+            self._finish(code.result)
         except Closed:
             code.close()
         finally:
@@ -152,19 +151,14 @@ class Driver:
     def _report(self, report: Report) -> None:
         histograms = {name: np.asarray(x, np.float32).ravel()[:4096].tolist() for name, x in report.histograms.items()}
         values = {name: float(value) for name, value in report.values.items()}
-        self.send({"report": {"steps": report.steps, "values": values, "histograms": histograms}})
+        self._send({"report": {"steps": report.steps, "values": values, "histograms": histograms}})
 
     def _finish(self, result: Tree) -> None:
         from starling.records import checkpoint
 
         checkpoint.save(self._scratch, f"result-{self.role}", {"result": result}, {})
         self.status.arrays["state"][self._line] = DONE
-        self.send({"done": True})
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Send a message to the supervisor."""
-        with contextlib.suppress(BrokenPipeError):
-            self._out.write(json.dumps(message) + "\n")
+        self._send({"done": True})
 
 
 def main(argv: list[str]) -> int:
@@ -173,28 +167,24 @@ def main(argv: list[str]) -> int:
         setup = json.load(pipe)
     if setup["cpus"]:
         os.sched_setaffinity(0, setup["cpus"])
-    driver = None
+    reports = os.fdopen(setup["report"], "w", buffering=1)
+
+    def send(message: dict[str, Any]) -> None:
+        """Send a message to the supervisor."""
+        with contextlib.suppress(BrokenPipeError):
+            reports.write(json.dumps(message) + "\n")
+
     try:
-        driver = Driver(setup)
-        driver.run()
+        Driver(setup, send).run()
         return 0
-    except StarlingError as error:
-        _send_error(setup, driver, error)
-        return 3
     except Exception as error:
-        traceback.print_exc()
-        _send_error(setup, driver, error)
-        return 4
-
-
-def _send_error(setup: dict[str, Any], driver: Driver | None, error: Exception) -> None:
-    cause = error.__cause__ if isinstance(error, EnvError) else None
-    frames = "".join(traceback.format_exception(cause)) if cause is not None else ""
-    message = {"error": {"type": type(error).__name__, "message": str(error), "traceback": frames}}
-    if driver is not None:
-        driver.send(message)
-    else:
-        os.write(setup["report"], (json.dumps(message) + "\n").encode())
+        expected = isinstance(error, StarlingError)
+        if not expected:
+            traceback.print_exc()
+        cause = error.__cause__ if isinstance(error, EnvError) else None
+        frames = "".join(traceback.format_exception(cause)) if cause is not None else ""
+        send({"error": {"type": type(error).__name__, "message": str(error), "traceback": frames}})
+        return 3 if expected else 4
 
 
 if __name__ == "__main__":

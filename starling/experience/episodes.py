@@ -9,8 +9,9 @@ import numpy as np
 
 from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Bool, Dict, Float
-from starling.core.trees import Tree, items, map_leaves
+from starling.core.trees import Tree, map_leaves
 from starling.envs.protocol import Step
+from starling.envs.rows import put_rows
 from starling.experience.cadence import EachBatch
 from starling.experience.plan import Accumulator, Acted, Perturbable, Plan, StepSpaces, WholeFeed
 
@@ -98,9 +99,8 @@ class EpisodeAccumulator(Accumulator):
         columns = rows * self._each + self._done[rows]
         facts = {"obs": obs, "action": acted.action, "reward": step.reward, "mask": np.ones(self._envs, np.float32)}
         facts |= {"terminated": step.terminated, "truncated": step.truncated, **acted.extras}
-        for name, value in facts.items():
-            for (_, kept), (_, leaf) in zip(items(self._data[name]), items(value)):
-                kept[at, columns] = leaf[rows]
+        for name, kept in self._data.items():
+            put_rows(kept, (at, columns), facts[name], rows)
         self._t[rows] += 1
         over = rows[(step.terminated | step.truncated)[rows]]
         self._done[over] += 1

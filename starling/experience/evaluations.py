@@ -95,7 +95,7 @@ class EvaluationAccumulator(Accumulator):
 
     def add(self, obs: Tree, acted: Acted, step: Step, bootstrap: np.ndarray | None) -> None:
         self._earned += np.where(self._over | ~step.valid, 0.0, step.reward)
-        self._over |= step.terminated | step.truncated
+        self._over |= (step.terminated | step.truncated) & step.valid
 
     def take(self) -> Tree:
         earned = np.float32(self._earned.mean())

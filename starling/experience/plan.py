@@ -33,7 +33,7 @@ from starling.core.trees import Tree
 from starling.envs.protocol import Step
 from starling.experience.cadence import Cadence, Round
 
-__all__ = ["Accumulator", "Acted", "Batch", "Feed", "Perturbable", "Plan", "StepSpaces", "WholeFeed"]
+__all__ = ["Accumulator", "Acted", "Batch", "Feed", "Perturbable", "Plan", "ReturnsSoFar", "StepSpaces", "WholeFeed"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,19 @@ class Acted(NamedTuple):
     extras: dict[str, Any]  # [B, …]
     memory: Tree  # before the step, [B, …]
     version: int  # of the weights that acted
+
+
+class ReturnsSoFar:
+    """The discounted return so far of the episode that each row plays."""
+
+    def __init__(self, envs: int, gamma: float) -> None:
+        self.gamma, self.running = gamma, np.zeros(envs, np.float32)
+
+    def after(self, step: Step) -> np.ndarray:
+        """With this step, [B]; as it was in rows that made none."""
+        found = np.where(step.valid, self.gamma * self.running + step.reward, self.running)
+        self.running = np.where(step.terminated | step.truncated, np.float32(0), found)
+        return found
 
 
 class Perturbable(ABC):
@@ -85,6 +98,11 @@ class Accumulator(ABC):
     @abstractmethod
     def take(self) -> Tree:
         """The chunk, and begin another; its arrays are never written to again."""
+
+    def oldest(self, first: int) -> int:
+        """The version of the oldest weights that acted in the chunk that was taken last, where not those of its
+        ``first`` step."""
+        return first
 
     @abstractmethod
     def blank(self) -> Tree:
@@ -216,6 +234,13 @@ class Plan(ABC):
 
         ``priorities`` says of new items how much they have to teach, where actors do that.
         """
+
+    def asynchronous_accumulator(
+        self, spaces: StepSpaces, envs: int, chunk: int, priorities: Any = None
+    ) -> Accumulator:
+        """The same where rows do not wait for each other: one that is not valid has made no step, and goes on where
+        it was. ``Acted.extras`` has the ``version`` of each row's weights."""
+        return self.accumulator(spaces, envs, chunk, priorities)
 
     @abstractmethod
     def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> Feed:

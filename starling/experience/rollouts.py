@@ -12,8 +12,9 @@ from starling.core.errors import ConfigError
 from starling.core.spaces import Bool, Dict, Float
 from starling.core.trees import Tree, map_leaves
 from starling.envs.protocol import Step
+from starling.envs.rows import put_rows
 from starling.experience.cadence import EachBatch
-from starling.experience.plan import Accumulator, Acted, Plan, StepSpaces, WholeFeed
+from starling.experience.plan import Accumulator, Acted, Plan, ReturnsSoFar, StepSpaces, WholeFeed
 
 __all__ = ["Rollouts", "first_steps", "rewards_and_discounts"]
 
@@ -67,6 +68,18 @@ class Rollouts(Plan):
     def accumulator(self, spaces: StepSpaces, envs: int, chunk: int, priorities: Any = None) -> RolloutAccumulator:
         return RolloutAccumulator(self, spaces, envs)
 
+    def asynchronous_accumulator(
+        self, spaces: StepSpaces, envs: int, chunk: int, priorities: Any = None
+    ) -> ColumnAccumulator:
+        return ColumnAccumulator(self, spaces, envs)
+
+    def zeros(self, spaces: StepSpaces, envs: int) -> dict[str, Any]:
+        """A rollout of so many environments, before anything is known of it."""
+        return {
+            name: space.zeros((envs,) if name in BEHIND else (self.length, envs))
+            for name, space in self.batch_space(spaces).spaces.items()
+        }
+
     def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> WholeFeed:
         return WholeFeed(chunks, _side_by_side)
 
@@ -78,7 +91,7 @@ class RolloutAccumulator(Accumulator):
 
     def __init__(self, plan: Rollouts, spaces: StepSpaces, envs: int) -> None:
         self._plan, self._spaces, self._envs = plan, spaces, envs
-        self._returns = np.zeros(envs, np.float32)  # discounted, of the running episodes
+        self._returns = ReturnsSoFar(envs, plan.returns_gamma or 0.0)
         self._begin()
 
     def _begin(self) -> None:
@@ -118,32 +131,75 @@ class RolloutAccumulator(Accumulator):
         if self._spaces.memory.spaces:
             chunk["memory"] = acted[0].memory
         if self._plan.returns_gamma is not None:
-            chunk["discounted_return"] = self._discounted(steps, self._plan.returns_gamma)
+            chunk["discounted_return"] = np.array([self._returns.after(step) for step in steps])
         self._begin()
         return chunk
 
-    def _discounted(self, steps: list[Step], gamma: float) -> np.ndarray:
-        """The discounted return so far of each step's episode."""
-        found = np.zeros((len(steps), self._envs), np.float32)
-        for t, step in enumerate(steps):
-            found[t] = self._returns = gamma * self._returns + step.reward
-            over = step.terminated | step.truncated | ~step.valid
-            if over.any():
-                self._returns = np.where(over, np.float32(0), self._returns)
-        return found
-
     def blank(self) -> Tree:
-        spaces = self._plan.batch_space(self._spaces).spaces
-        return {
-            name: space.zeros((self._envs,) if name in BEHIND else (self._plan.length, self._envs))
-            for name, space in spaces.items()
-        }
+        return self._plan.zeros(self._spaces, self._envs)
 
     def state(self) -> Tree:
-        return {"returns": self._returns.copy()}
+        return {"returns": self._returns.running.copy()}
 
     def restore(self, state: Tree) -> None:
-        self._returns = np.array(state["returns"])
+        self._returns.running = np.array(state["returns"])
+
+
+class ColumnAccumulator(Accumulator):
+    """[T, B] arrays of the first B columns that are full: each row fills columns of its own, and waits for no other.
+
+    A fast row may give several columns of a chunk. That of a slow one, begun with older weights, comes in a later one.
+    """
+
+    bootstraps: ClassVar[bool] = True
+
+    def __init__(self, plan: Rollouts, spaces: StepSpaces, envs: int) -> None:
+        self._plan, self._spaces, self._envs = plan, spaces, envs
+        room = 3 * envs  # columns that are being filled, that wait in a chunk not full yet, and that fill it at once
+        self._data = plan.zeros(spaces, room)
+        self._column, self._t = np.arange(envs), np.zeros(envs, np.int64)  # of each row
+        self._full: list[int] = []
+        self._free = [*range(envs, room)]
+        self._versions, self._oldest = np.zeros(room, np.int64), 0  # of the weights that began each column
+        self._returns = ReturnsSoFar(envs, plan.returns_gamma or 0.0)
+
+    @property
+    def full(self) -> bool:
+        return len(self._full) >= self._envs
+
+    def add(self, obs: Tree, acted: Acted, step: Step, bootstrap: np.ndarray | None) -> None:
+        rows = np.flatnonzero(step.valid)
+        at, columns = self._t[rows], self._column[rows]
+        nothing = np.zeros(self._envs, np.float32)
+        facts = {"obs": obs, "action": acted.action, "reward": step.reward, "mask": nothing + 1, **acted.extras}
+        facts |= {"terminated": step.terminated, "truncated": step.truncated}
+        facts |= {"bootstrap": nothing if bootstrap is None else bootstrap}
+        facts |= {"discounted_return": self._returns.after(step)}
+        for name in self._data.keys() - set(BEHIND):
+            put_rows(self._data[name], (at, columns), facts[name], rows)
+        begun, over = at == 0, at == self._plan.length - 1
+        if self._spaces.memory.spaces:
+            put_rows(self._data["memory"], columns[begun], acted.memory, rows[begun])
+        self._versions[columns[begun]] = acted.extras["version"][rows[begun]]
+        put_rows(self._data["next_obs"], columns[over], step.obs, rows[over])
+        self._t[rows] = np.where(over, 0, at + 1)
+        self._full += columns[over].tolist()
+        self._column[rows[over]] = [self._free.pop() for _ in rows[over]]
+
+    def take(self) -> Tree:
+        columns, self._full = self._full[: self._envs], self._full[self._envs :]
+        self._free += columns
+        self._oldest = int(self._versions[columns].min())
+        return {
+            name: map_leaves(lambda x, axis=0 if name in BEHIND else 1: x.take(columns, axis), part)
+            for name, part in self._data.items()
+        }
+
+    def oldest(self, first: int) -> int:
+        return self._oldest
+
+    def blank(self) -> Tree:
+        return self._plan.zeros(self._spaces, self._envs)
 
 
 def _stack(trees: list[Tree]) -> Tree:

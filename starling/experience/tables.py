@@ -10,6 +10,7 @@ import numpy as np
 from starling.core.spaces import Dict, Int, Leaf
 from starling.core.trees import Tree, items, leaves, map_leaves
 from starling.data import FramePool, MinSize, Sample, Table, prioritized
+from starling.data.saving.saveable import SaveableTable
 from starling.data.tables.limiters import TableCounts
 from starling.experience.cadence import Round
 from starling.experience.plan import Batch, Feed
@@ -48,18 +49,21 @@ class TableFeed(Feed):
             rows = map_leaves(lambda x, count=count: x[:count], chunk["items"])
             self.insert(rows, rows.pop("priority", None))
 
-    def insert(self, rows: Tree, priorities: np.ndarray | None = None) -> int:
-        """Keep items [N, …]; without priorities they get the largest seen so far, so that they are soon drawn."""
-        count = len(leaves(rows)[0])
+    def insert(self, rows: Tree, priorities: np.ndarray | None = None) -> None:
+        """Keep items [N, …] in the layout of the signature; without priorities they get the largest seen so far, so
+        that they are soon drawn."""
+        parts = leaves(rows)
+        count = len(parts[0])
         if count == 0:
-            return 0
-        if self._table is not None:
+            return
+        if self._table is None:
+            self._waiting.append((map_leaves(np.array, rows), None if priorities is None else priorities.copy()))
+            if sum(len(leaves(each)[0]) for each, _ in self._waiting) >= LOOKED_AT:
+                self._make_with_pools()
+        elif self._images:
             self._table.insert(rows, priorities)
-            return count
-        self._waiting.append((map_leaves(np.array, rows), priorities))
-        if sum(len(leaves(each)[0]) for each, _ in self._waiting) >= LOOKED_AT:
-            self._make_with_pools()
-        return count
+        else:
+            self._table.insert_leaves(parts, count, priorities)
 
     @property
     def table(self) -> Table:
@@ -82,7 +86,7 @@ class TableFeed(Feed):
 
     def _make(self, pools: dict[str, FramePool]) -> Table:
         d = self.drawing
-        return Table(
+        table = Table(
             self._signature,
             d.capacity,
             sampler=prioritized(d.alpha) if d.alpha else "uniform",
@@ -91,6 +95,8 @@ class TableFeed(Feed):
             seed=self._seed,
             name=self._name,
         )
+        self._saveable = SaveableTable(table)
+        return table
 
     def _make_with_pools(self, planes: dict[str, int] | None = None) -> None:
         """Make the table, and its pools as large as the items seen so far ask for."""
@@ -166,13 +172,17 @@ class TableFeed(Feed):
     # -- saving
 
     def state(self) -> Tree:
-        return {"planes": self._planes if self._images else {}, "table": self.table.state()}
+        if self._table is None:
+            return {"waiting": list(self._waiting)}
+        return {"planes": self._planes if self._images else {}, "table": self._saveable}
 
     def restore(self, state: Tree) -> None:
+        self._waiting = list(state.get("waiting", []))
+        if "waiting" in state:
+            return
         if self._images:
-            self._waiting = []
             self._make_with_pools({name: int(number) for name, number in state["planes"].items()})
-        self.table.restore(state["table"])
+        self._saveable.restore(state["table"])
 
 
 def _nothing() -> None:

@@ -13,7 +13,7 @@ from starling.core.trees import Tree, items
 from starling.data.adders.chunks import Chunk
 from starling.data.adders.nstep import NStepAdder, transition_signature
 from starling.envs.protocol import Step
-from starling.experience.plan import Accumulator, Acted, Feed, StepSpaces
+from starling.experience.plan import Accumulator, Acted, Feed, ReturnsSoFar, StepSpaces
 from starling.experience.replayed import Replayed
 
 __all__ = ["Transitions"]
@@ -60,7 +60,7 @@ class TransitionAccumulator(Accumulator):
         self._chunk = Chunk(signature, (length + plan.n_step - 1) * envs)
         self._adder = NStepAdder(self._chunk, envs, plan.n_step, plan.gamma)
         self._steps = 0
-        self._returns = np.zeros(envs, np.float32)
+        self._returns = ReturnsSoFar(envs, plan.gamma)
 
     @property
     def full(self) -> bool:
@@ -70,7 +70,7 @@ class TransitionAccumulator(Accumulator):
         self._adder.version = acted.version
         extras = acted.extras
         if self._plan.returns:
-            extras = {**extras, "discounted_return": self._discounted(step)}
+            extras = {**extras, "discounted_return": self._returns.after(step)}
         self._adder.add(
             obs,
             acted.action,
@@ -83,11 +83,6 @@ class TransitionAccumulator(Accumulator):
             step.valid,
         )
         self._steps += 1
-
-    def _discounted(self, step: Step) -> np.ndarray:
-        returns = (self._plan.gamma * self._returns + step.reward).astype(np.float32)
-        self._returns = np.where(step.terminated | step.truncated | ~step.valid, np.float32(0), returns)
-        return returns
 
     def take(self) -> Tree:
         rows, count = self._chunk.take()
@@ -114,8 +109,8 @@ class TransitionAccumulator(Accumulator):
         return {"rows": np.int64(0), "items": blank}
 
     def state(self) -> Tree:
-        return {"adder": self._adder.state(), "returns": self._returns.copy()}
+        return {"adder": self._adder.state(), "returns": self._returns.running.copy()}
 
     def restore(self, state: Tree) -> None:
         self._adder.restore(state["adder"])
-        self._returns = np.array(state["returns"])
+        self._returns.running = np.array(state["returns"])

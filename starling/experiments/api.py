@@ -9,8 +9,9 @@ from starling.envs import EnvLike
 from starling.envs.constructing import name_of
 from starling.experiments.config import resolve
 from starling.experiments.evaluation import Evaluation
-from starling.experiments.running import Result, collect_run, evaluate_run, start
+from starling.experiments.running import Result, start
 from starling.experiments.running import resume as resume_run
+from starling.experiments.trained import evaluate_run
 
 __all__ = ["collect", "evaluate", "resume", "train"]
 
@@ -43,4 +44,6 @@ def evaluate(run: str | Path, episodes: int = 100, seed: int | None = None, env:
 
 def collect(run: str | Path, episodes: int, out: str | Path, seed: int | None = None) -> list[float]:
     """Write greedy episodes of a run's policy to a data set at ``out``, for ``bc`` or as demonstrations."""
+    from starling.experiments.collecting import collect_run
+
     return collect_run(run, episodes, out, seed)

@@ -18,7 +18,7 @@ from starling.core.settings import setting
 from starling.executors import EXECUTORS
 from starling.experiments.presets import PRESETS, find_preset
 from starling.experiments.settings import load_yaml, overridden, plain
-from starling.formations import FORMATIONS, Counts, Placement, form
+from starling.formations import FORMATIONS, Counts, Formation, Placement, form
 
 __all__ = ["Run", "RunOptions", "check_effects", "resolve"]
 
@@ -52,6 +52,7 @@ class RunOptions(Counts):
     simulation: dict[str, Any] = setting({}, "speeds, delays and faults of a simulated run")
     env_timeout: float = setting(0.0, "seconds that a step of a role's environment may take; 0: any", 0)
     env_workers: int = setting(0, "processes that step each role's environments; 0: the role itself", 0, 1024)
+    env_async: bool = setting(False, "act in the rows that are ready, half at a time, and wait for no slow ones")
     env_options: dict[str, Any] = setting({}, "for the environment's constructor")
     devices: dict[str, Any] = setting({}, "what roles compute on, by kind: cuda:0,cuda:1 share a learner's batches")
 
@@ -142,10 +143,22 @@ def check_effects(run: Run) -> None:
         if changed and name not in EXECUTORS[run.executor].takes:
             fits = ", ".join(other for other, kind in EXECUTORS.items() if name in kind.takes)
             raise ConfigError(f"{name} has no effect on the executor {run.executor}; it is for {fits}.")
+    if run.options.env_async and run.options.record:
+        raise ConfigError("a record cannot be replayed with env_async, where rows come as they are ready; drop one.")
+    if run.options.env_async and not _acts_itself(form(run.options.formation, run.counts)):
+        fits = ", ".join(name for name in FORMATIONS if _acts_itself(form(name)))
+        raise ConfigError(
+            f"env_async does not fit {run.options.formation}, which acts in all rows of an actor at once; try {fits}."
+        )
     if run.options.env_timeout and form(run.options.formation, run.counts).fused:
         raise ConfigError(
             f"env_timeout has no effect in {run.options.formation}, whose episodes must be replayable; try sync."
         )
+
+
+def _acts_itself(formation: Formation) -> bool:
+    """Whether whoever has environments has a network too."""
+    return all(roles.acts for roles in formation.roles if roles.sort == "actor")
 
 
 def _fitted(preset: Mapping[str, Any], formation: str | None) -> dict[str, Any]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from starling.core.params import Params, with_scopes
-from starling.envs import Envs
+from starling.core.trees import Tree
+from starling.envs import Envs, Step
 from starling.roles.policy import Policy, memory_where
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["Evaluation", "evaluate", "greedy_steps", "shares"]
 
 LONGEST = 50_000  # steps of an episode; an environment without a time limit may never end one
 
@@ -33,6 +34,28 @@ class Evaluation:
         return float(np.std(self.returns))
 
 
+def greedy_steps(policy: Policy, envs: Envs) -> Iterator[tuple[Tree, np.ndarray, Step]]:
+    """Greedy steps without end: what was seen [B, …], the actions, and what came of them."""
+    obs, memory, remembers = envs.reset(), policy.no_memory(envs.count), bool(policy.algorithm.memory.spaces)
+    while True:
+        choice = policy.greedy(obs, memory)
+        action = np.asarray(choice.action)
+        step = envs.step(policy.algorithm.to_env(action))
+        yield obs, action, step
+        obs = step.obs
+        if remembers:
+            ended = step.terminated | step.truncated | ~step.valid
+            memory = memory_where(with_scopes(choice.memory, Params), ended)
+
+
+def shares(episodes: int, envs: int) -> list[int]:
+    """How many episodes each environment plays, from their beginning to their end.
+
+    Taking whichever finish first would favour short episodes.
+    """
+    return [episodes // envs + (i < episodes % envs) for i in range(envs)]
+
+
 def evaluate(
     policy: Policy,
     envs: Envs,
@@ -40,19 +63,12 @@ def evaluate(
     report: Callable[[int], None] = lambda done: None,
     longest: int = LONGEST,
 ) -> Evaluation:
-    """Play ``episodes`` greedy episodes; one that does not end within ``longest`` steps counts as it is by then.
-
-    Each environment plays its own share from its beginning to its end: taking whichever finish first would favour
-    short episodes.
-    """
-    share = [episodes // envs.count + (i < episodes % envs.count) for i in range(envs.count)]
+    """Play ``episodes`` greedy episodes; one that does not end within ``longest`` steps counts as it is by then."""
+    share = shares(episodes, envs.count)
     found: list[tuple[float, int]] = []
     returns, lengths = np.zeros(envs.count), np.zeros(envs.count, np.int64)  # of the running episodes
     cut = 0
-    obs, memory, remembers = envs.reset(), policy.no_memory(envs.count), bool(policy.algorithm.memory.spaces)
-    while len(found) < episodes:
-        choice = policy.greedy(obs, memory)
-        step = envs.step(policy.algorithm.to_env(np.asarray(choice.action)))
+    for _, _, step in greedy_steps(policy, envs):
         returns += np.where(step.valid, step.reward, 0.0)
         lengths += step.valid
         ended = step.terminated | step.truncated | ~step.valid
@@ -68,7 +84,6 @@ def evaluate(
                 cut += 1
                 report(len(found))
         returns[ended], lengths[ended] = 0.0, 0
-        obs = step.obs
-        if remembers:
-            memory = memory_where(with_scopes(choice.memory, Params), ended)
+        if len(found) >= episodes:
+            break
     return Evaluation([ret for ret, _ in found], [length for _, length in found], cut)

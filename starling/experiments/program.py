@@ -25,7 +25,9 @@ from starling.core.registry import KINDS, carried, register
 from starling.core.spaces import Space
 from starling.core.trees import Tree
 from starling.data.datasets.schema import space_from_plain, space_to_plain
+from starling.data.saving.saved import SavedTable
 from starling.envs import EnvLike, Envs, make
+from starling.envs.ready_rows import ReadyRows
 from starling.envs.tolerant import Tolerance
 from starling.envs.vector_envs import VectorEnvs
 from starling.experience.plan import Plan
@@ -87,6 +89,8 @@ class Program:
         self.whole_plan: Plan = self.algorithm.plan
         if options.updates and self.whole_plan.acts:
             raise ConfigError(f"updates={options.updates} has no effect where {options.algo} acts; give steps.")
+        if options.env_async and not self.whole_plan.acts:
+            raise ConfigError(f"env_async has no effect where nobody acts: {options.algo} learns from a data set.")
         total = options.steps if self.whole_plan.acts else options.updates or options.steps
         self.length = RunLength(total, options.log_every, options.checkpoint_every)
         self.learners = max(1, self.formation.count("learner"), self.formation.count("worker"))
@@ -114,10 +118,13 @@ class Program:
         with self._make(1, self.seed) as envs:
             return envs.observation_space, envs.action_space
 
-    def _make(self, count: int, seed: int) -> Envs:
+    def _make(self, count: int, seed: int, acting: bool = True) -> Envs:
         options = self.run.options
         tolerance = None if self.formation.fused else Tolerance(options.env_timeout)
-        return make(self.env, count, seed, tolerance=tolerance, workers=options.env_workers, **options.env_options)
+        settings = {"tolerance": tolerance, "workers": options.env_workers, **options.env_options}
+        if options.env_async and acting:
+            return ReadyRows(make(self.env, count, seed, asynchronous=True, **settings))
+        return make(self.env, count, seed, **settings)
 
     @cached_property
     def assembly(self) -> Assembly:
@@ -214,8 +221,9 @@ class Program:
         ready, self._ready = self._ready, None
         if ready is not None:
             return ready
-        named = (who[0] != "actor" or any(who[1:])) and not self.formation.fused
-        return self._make(count, int(stream(self.seed, "envs", *who).integers(2**31)) if named else self.seed)
+        acting = who[0] == "actor"
+        named = (not acting or any(who[1:])) and not self.formation.fused
+        return self._make(count, int(stream(self.seed, "envs", *who).integers(2**31)) if named else self.seed, acting)
 
     @property
     def ready_envs(self) -> Envs:
@@ -249,7 +257,7 @@ class Program:
             others = [other for other in self.formation if other.kind == role.kind and other != role]
             beside = [self._checkpoint_directory(other) for other in others]
             keep = max(2, keep)  # while one saves its newest, another has only the one before
-        return Checkpoints(self._checkpoint_directory(role), keep, beside)
+        return Checkpoints(self._checkpoint_directory(role), keep, beside, SavedTable)
 
     def _checkpoint_directory(self, role: RoleId) -> Path:
         """Those of the first learner or server lie where a run's always do."""
@@ -260,7 +268,7 @@ class Program:
 
     def save(self, role: RoleId, checkpoint: Checkpoint, seconds: float) -> None:
         """Write a role's checkpoint."""
-        self.checkpoints(role).save(checkpoint.steps, checkpoint.state(), {"seconds": seconds})
+        self.checkpoints(role).save(checkpoint.steps, checkpoint.live(), {"seconds": seconds})
 
     def restored(self, role: RoleId, start: Start) -> Tree | None:
         """The state that the role goes on from; None to begin anew."""

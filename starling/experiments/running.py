@@ -1,4 +1,4 @@
-"""Runs: train, resume and evaluate, with everything written down."""
+"""Runs: begun or gone on with, to their end, with everything written down."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from starling.core.effects import Checkpoint, Report
-from starling.core.errors import ConfigError, RunDirError, RunError, StarlingError
+from starling.core.errors import RunDirError, RunError, StarlingError
 from starling.core.trees import Tree
-from starling.envs import EnvLike, make
+from starling.envs import EnvLike
 from starling.envs.constructing import adapter_of, constructor_of
 from starling.envs.determinism import first_difference
 from starling.executors import get_executor
-from starling.executors.recording import replay
-from starling.experiments.collecting import record_episodes
 from starling.experiments.config import Run, resolve
-from starling.experiments.evaluation import Evaluation, evaluate
+from starling.experiments.evaluation import Evaluation
 from starling.experiments.program import Program, weights_in
+from starling.experiments.trained import play
 from starling.formations import RoleId
 from starling.records.checkpoint import restoring
 from starling.records.curve import draw_curve
@@ -34,9 +33,8 @@ from starling.records.hashes import parameter_hash
 from starling.records.metrics import Metrics, read
 from starling.records.progress import Progress
 from starling.records.run_dir import RunDir
-from starling.roles.policy import Policy
 
-__all__ = ["ReplayedRun", "Result", "collect_run", "evaluate_run", "replay_run", "resume", "start"]
+__all__ = ["Result", "resume", "start", "stopping"]
 
 PROBE_STEPS = 50  # of two fresh environments compared, to learn whether a seed determines them
 
@@ -102,6 +100,8 @@ def _why_inexact(program: Program) -> str:
     """Why a resumed run will not equal an uninterrupted one; empty where it will."""
     if not program.whole_plan.acts:
         return ""
+    if program.run.options.env_async:
+        return "which rows are ready first depends on timing (env_async), and those under way are not seen again"
     if not program.formation.fused:
         return f"the roles of {program.formation.name} that act begin new episodes"
     envs, options = program.ready_envs, program.run.options
@@ -160,7 +160,7 @@ class _Session:
 
     def stopping(self, role: RoleId, steps: int) -> bool:
         if role == self._first:
-            self._steps = steps
+            self._steps = max(self._steps, steps)  # a report may have told of more already
         return self._stop.is_set()
 
     def report(self, role: RoleId, report: Report) -> None:
@@ -242,118 +242,6 @@ class _Session:
 def _joined(earlier: Report, report: Report) -> Report:
     """A report with what an earlier one said beside it."""
     return Report(report.steps, {**earlier.values, **report.values}, {**earlier.histograms, **report.histograms})
-
-
-def play(program: Program, policy: Policy, episodes: int, quiet: bool = True, seed: int | None = None) -> Evaluation:
-    """Evaluate a policy in environments of its own."""
-    if episodes == 0:
-        return Evaluation([], [])
-    options = program.run.options
-    count = program.run.algorithm.envs if program.vectorised else min(episodes, 16)
-    chosen = options.seed + 1_000_000 if seed is None else seed
-    title = f"greedy evaluation on {options.env}"
-    with (
-        make(program.env, count, chosen, **options.env_options) as envs,
-        Progress(episodes, title, unit="episodes", quiet=quiet) as bar,
-    ):
-        return evaluate(policy, envs, episodes, bar.update)
-
-
-def evaluate_run(
-    run: str | Path, episodes: int = 100, seed: int | None = None, env: EnvLike | None = None, quiet: bool = True
-) -> Evaluation:
-    """Evaluate the final policy of a run, or its newest checkpoint where it is not finished."""
-    if episodes < 1:
-        raise ConfigError(f"episodes={episodes}; at least 1 is needed.")
-    run_dir = RunDir.open(RunDir.find(run), lock=False)
-    program = Program(resolve(run_dir.read_config(), {"quiet": True}), env, run_dir.path)
-    try:
-        return play(program, _trained_policy(program, run_dir), episodes, quiet=quiet, seed=seed)
-    finally:
-        program.close()
-
-
-def _trained_policy(program: Program, run_dir: RunDir) -> Policy:
-    """The final policy of a run, or that of its newest checkpoint."""
-    if (run_dir.path / "policy").exists():
-        weights = run_dir.load_policy()[0]
-    else:
-        with restoring(run_dir.path):
-            weights = program.newest_weights()
-    policy = program.policy()
-    policy.load(program.acting_part(program.fitted(weights)), 0)
-    return policy
-
-
-def collect_run(
-    run: str | Path, episodes: int, out: str | Path, seed: int | None = None, env: EnvLike | None = None,
-    quiet: bool = True,
-) -> list[float]:  # fmt: skip
-    """Write greedy episodes of a run's policy to a data set at ``out``; returns what each earned."""
-    if episodes < 1:
-        raise ConfigError(f"episodes={episodes}; at least 1 is needed.")
-    run_dir = RunDir.open(RunDir.find(run), lock=False)
-    program = Program(resolve(run_dir.read_config(), {"quiet": True}), env, run_dir.path)
-    try:
-        policy, options = _trained_policy(program, run_dir), program.run.options
-        chosen = options.seed + 2_000_000 if seed is None else seed
-        with (
-            make(program.env, min(episodes, 8), chosen, **options.env_options) as envs,
-            Progress(episodes, f"recording {options.env}", unit="episodes", quiet=quiet) as bar,
-        ):
-            return record_episodes(policy, envs, episodes, out, bar.update)
-    finally:
-        program.close()
-
-
-@dataclass(frozen=True)
-class ReplayedRun:
-    """What a recorded run came to, then and now."""
-
-    recorded: str
-    replayed: str
-    updates: int
-
-    @property
-    def same(self) -> bool:
-        return self.recorded == self.replayed
-
-
-class _Listener:
-    """Hears of a replay: how far it is."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress, self.updates = progress, 0
-
-    def stopping(self, role: RoleId, steps: int) -> bool:
-        return False
-
-    def report(self, role: RoleId, report: Report) -> None:
-        self.updates = max(self.updates, int(report.values.get("updates", 0)))
-        if report.steps >= 0:
-            self._progress.update(report.steps, episode_return=report.values.get("episode_return"))
-
-    def checkpoint(self, role: RoleId, checkpoint: Checkpoint) -> None: ...
-
-    def status(self, status: dict[str, Any]) -> None: ...
-
-
-def replay_run(run: str | Path, quiet: bool = False) -> ReplayedRun:
-    """Run a recorded run again in one thread, with the choices that were made, and compare what it comes to."""
-    run_dir = RunDir.open(RunDir.find(run), lock=False)
-    recorded = run_dir.read_summary()
-    if recorded["parameter_hash"] is None:
-        raise RunError(
-            f"{run_dir.path} did not come to an end ({recorded['status']}); there is nothing to compare with."
-        )
-    program = Program(resolve(run_dir.read_config()), None, run_dir.path)
-    if program.record is None:
-        raise ConfigError(f"{run_dir.path} was not recorded; train with --record to replay a run.")
-    title = f"replaying {program.run.options.algo} in one thread"
-    with Progress(program.length.total, title, quiet=quiet) as progress:
-        listener = _Listener(progress)
-        results = replay(program, listener, program.record)
-    return ReplayedRun(recorded["parameter_hash"], parameter_hash(program.weights(results)), listener.updates)
 
 
 @contextmanager

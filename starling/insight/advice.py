@@ -7,7 +7,7 @@ it leaves out (caches, memory, what else the machine does) makes real runs slowe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from starling.formations import FORMATIONS
@@ -54,103 +54,72 @@ class Advice:
 
 def recommend(timings: Timings, misfits: Mapping[str, str | None]) -> Advice:
     """The formation, counts and backends to run; ``misfits`` says which formations the algorithm does not fit."""
-    backend = min(timings.update, key=lambda name: timings.update[name])
-    options = [_best(name, timings, timings.update[backend]) for name in ORDER if misfits.get(name) is None]
+    update = min(timings.of("update"), key=lambda timed: timed.seconds)
+    options = [_best(name, timings, update.per_step) for name in ORDER if misfits.get(name) is None]
     chosen = options[0]
     for option in options[1:]:
         if option.rate >= WORTH * chosen.rate:
             chosen = option
-    rows = _rows(timings, chosen.actors or 1)
-    act = min(timings.inference, key=lambda name: _at(timings.inference[name], rows))
-    notes = _notes(timings, timings.update[backend], chosen, misfits)
-    return Advice(backend, act, chosen, tuple(options), notes)
+    rows = timings.rows(chosen.actors or 1)
+    act = min(timings.of("inference"), key=lambda timed: timings.at("inference", rows, timed.backend))
+    notes = tuple(_notes(timings, update.per_step, chosen, misfits))
+    return Advice(update.backend, act.backend, chosen, tuple(options), notes)
 
 
-def _rows(timings: Timings, actors: int) -> int:
-    """Environments of each actor."""
-    return max(1, timings.envs // actors)
-
-
-def _at(seconds: Mapping[int, float], rows: int) -> float:
-    """The time for so many rows, on the line through those that were timed."""
-    (low, least), (high, most) = min(seconds.items()), max(seconds.items())
-    if low == high:
-        return least * rows / low if rows > low else least
-    slope = max(0.0, (most - least) / (high - low))
-    return max(min(least, most), least + slope * (rows - low))
-
-
-def _counts(name: str, timings: Timings) -> list[int | None]:
-    """How many actors could share the environments."""
+def _best(name: str, timings: Timings, learning: float) -> Option:
+    """The formation with the fewest actors that do nearly as well as any number; they share the environments."""
     if WORK[name] == "in_turn":
-        return [None]
-    most = 2 * timings.cores
-    if timings.replays:
-        return [*range(1, most + 1)]
-    return [n for n in range(1, min(most, timings.envs) + 1) if timings.envs % n == 0]
-
-
-def _best(name: str, timings: Timings, update: float) -> Option:
-    """The formation with the fewest actors that do nearly as well as any number."""
-    options = [_expected(name, actors, timings, update) for actors in _counts(name, timings)]
+        return _expected(name, None, timings, learning)
+    counts = [n for n in range(1, 2 * timings.cores + 1) if timings.replays or timings.envs % n == 0]
+    options = [_expected(name, actors, timings, learning) for actors in counts]
     most = max(option.rate for option in options)
     return next(option for option in options if option.rate >= CLOSE * most)
 
 
-def _expected(name: str, actors: int | None, timings: Timings, update: float) -> Option:
-    """What is expected of a formation, in seconds per environment step of each thing that happens."""
-    count = actors or 1
-    rows = _rows(timings, count)
-    acting = _at(timings.acting, rows) / rows
-    learning = update / timings.steps_per_update
-    moving = timings.transport / (timings.envs * timings.length)
-    cores = timings.cores
-    queueing = QUEUEING * max(0.0, timings.load - cores) / cores
-    work = WORK[name]
+def _expected(name: str, actors: int | None, timings: Timings, learning: float) -> Option:
+    """What is expected of a formation, from the seconds that each thing takes per environment step."""
+    work, cores, count = WORK[name], timings.cores, actors or 1
+    rows, (update, *_), (transport,) = timings.rows(count), timings.of("update"), timings.of("transport")
+    acting, moving = timings.at("acting", rows) / rows, transport.per_step
+    waking = HANDOVER + QUEUEING * max(0.0, timings.load - cores) / cores
     if work == "in_turn":
-        total = acting + learning
-        return Option(name, None, 1.0 / total, "acting" if acting > learning else "learning")
-    if work == "together":
-        handing = (1 + count) * (HANDOVER + queueing) / max(timings.steps_per_update, rows * count)
-        side_by_side = acting / min(count, cores)
-        total = side_by_side + learning + moving + handing
-        return Option(name, count, 1.0 / total, "acting" if side_by_side > learning else "learning")
-    handing = (HANDOVER + queueing) / (rows * timings.length)
-    if work == "served":
-        together = min(_at(seconds, rows * count) for seconds in timings.inference.values())
-        asking = (
-            _at(timings.env, rows) + together + 2 * HANDOVER + queueing + GATHERING * (count > 1)
-        ) / rows  # an actor's wait for its answer included
-        each = _at(timings.env, rows) / rows + together / (rows * count) + 2 * HANDOVER / rows
-        limits = {"acting": count / asking, "inference": rows * count / (together + HANDOVER)}
+        takes = {"acting": acting, "learning": learning}
+    elif work == "together":
+        handing = (1 + count) * waking / max(update.steps, rows * count)
+        takes = {"acting": acting / min(count, cores), "learning": learning, "handing over": moving + handing}
     else:
-        each = acting + handing
-        limits = {"acting": count / each}
-    limits |= {"learning": 1.0 / (learning + moving), "processors": cores / (each + 2 * moving + learning)}
-    limited_by = min(limits, key=lambda limit: limits[limit])
-    return Option(name, count, limits[limited_by], limited_by)
+        if work == "served":
+            env, together = timings.at("env", rows), rows * count
+            inference = min(timings.at("inference", together, each.backend) for each in timings.of("inference"))
+            answered = env + inference + HANDOVER + waking + GATHERING * (count > 1)  # from one step to the next
+            each_step = (env + 2 * HANDOVER) / rows + inference / together
+            takes = {"acting": answered / together, "inference": (inference + HANDOVER) / together}
+        else:
+            each_step = acting + waking * timings.envs / (rows * transport.steps)
+            takes = {"acting": each_step / count}
+        takes |= {"learning": learning + moving, "processors": (each_step + 2 * moving + learning) / cores}
+    taken = sum(takes.values()) if work in ("in_turn", "together") else max(takes.values())
+    return Option(name, actors, 1.0 / taken, max(takes, key=lambda thing: takes[thing]))
 
 
-def _notes(timings: Timings, update: float, chosen: Option, misfits: Mapping[str, str | None]) -> tuple[str, ...]:
+def _notes(timings: Timings, learning: float, chosen: Option, misfits: Mapping[str, str | None]) -> Iterator[str]:
     """What the numbers leave open."""
-    acting = _at(timings.acting, timings.envs) / timings.envs
-    learning = update / timings.steps_per_update
-    notes = [f"{name} was left out: {reason}" for name in ORDER if (reason := misfits.get(name)) is not None]
+    acting = timings.at("acting", timings.envs) / timings.envs
+    yield from (f"{name} was left out: {reason}" for name in ORDER if (reason := misfits.get(name)) is not None)
     if learning > 2 * acting:
         share = learning / (acting + learning)
-        notes.append(
+        yield (
             f"learning takes {100 * share:.0f} % of the work: more actors cannot help much; larger batches may, and on "
             "more processors allreduce"
         )
     if timings.load > 0.5 * timings.cores:
-        notes.append(
+        yield (
             f"the machine is busy (load {timings.load:.1f} on {timings.cores} processors): timings are slower than "
             "they could be, and estimates rougher"
         )
     if chosen.limited_by == "processors":
-        notes.append(f"all {timings.cores} processors would be taken: more actors need more of them")
+        yield f"all {timings.cores} processors would be taken: more actors need more of them"
     if WORK[chosen.formation] in ("ahead", "served"):
-        notes.append("actors run ahead: experience is some updates old, and runs with the same seed differ")
+        yield "actors run ahead: experience is some updates old, and runs with the same seed differ"
     others = ", ".join(name for name in FORMATIONS if name not in WORK)
-    notes.append(f"{others} learn differently per step, and are not estimated")
-    return tuple(notes)
+    yield f"{others} learn differently per step, and are not estimated"

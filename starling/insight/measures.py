@@ -6,13 +6,21 @@ With two statuses, one after the other, they are those of the time between; with
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from statistics import fmean
+from typing import Any, TypeVar
 
 from starling.executors.waits import Wait
 
-__all__ = ["EdgeMeasure", "Kind", "Measures", "RoleMeasure", "measure"]
+__all__ = ["EdgeMeasure", "Measures", "RoleGroup", "RoleMeasure", "grouped", "kind_of", "measure"]
+
+NOTHING: Mapping[str, Any] = {"formation": "", "ends": "", "seconds": 0.0, "roles": [], "edges": []}
+NO_LANE: Mapping[str, Any] = {"held": 0, "depth": 0, "sent": 0}
+WORK = ""  # among the edges that a role's time goes to
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,28 @@ class RoleMeasure:
 
 
 @dataclass(frozen=True)
+class RoleGroup:
+    """Roles of one kind that are told of together: their shares are means."""
+
+    kind: str
+    roles: list[RoleMeasure]
+
+    def __str__(self) -> str:
+        return self.kind if len(self.roles) == 1 else f"{self.kind}s"
+
+    @property
+    def busy(self) -> float:
+        return fmean(role.busy for role in self.roles)
+
+    @cached_property
+    def waits(self) -> dict[str, float]:
+        """By edge, the longest first."""
+        edges = sorted({edge for role in self.roles for edge in role.waits})
+        shares = {edge: fmean(role.waits.get(edge, 0.0) for role in self.roles) for edge in edges}
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+@dataclass(frozen=True)
 class EdgeMeasure:
     """One edge, all its lanes together."""
 
@@ -39,25 +69,13 @@ class EdgeMeasure:
     kind: str
     source: str
     target: str
-    rate: float | None  # items per second; None: nobody counts
+    rate: float  # items per second
     held: int  # items that wait in it
     room: int  # items that could
     sent: int  # since the run began
 
-
-@dataclass(frozen=True)
-class Kind:
-    """The roles of one kind together."""
-
-    kind: str
-    count: int
-    busy: float
-    waits: dict[str, float]
-    busiest: str  # the role that works most
-
-    def longest_wait(self) -> tuple[str, float]:
-        """The edge that they wait for most, and for how much of their time; nothing where they do not wait."""
-        return max(self.waits.items(), key=lambda item: item[1], default=("", 0.0))
+    def other_end(self, kind: str) -> str:
+        return self.target if self.source == kind else self.source
 
 
 @dataclass(frozen=True)
@@ -71,33 +89,36 @@ class Measures:
     roles: list[RoleMeasure]
     edges: list[EdgeMeasure]
 
-    def kinds(self) -> dict[str, Kind]:
-        found: dict[str, list[RoleMeasure]] = {}
-        for role in self.roles:
-            found.setdefault(role.kind, []).append(role)
-        return {kind: _joined(kind, roles) for kind, roles in found.items()}
+    @property
+    def ended(self) -> bool:
+        """Whether the roles that end the run are done; the others go then."""
+        return {role.state for role in self.roles if role.kind == self.ends} == {"done"}
+
+    @property
+    def restarts(self) -> dict[str, int]:
+        """How often roles were lost, of those that were."""
+        return {role.role: role.restarts for role in self.roles if role.restarts}
+
+    @property
+    def slowest(self) -> RoleMeasure | None:
+        """The role that works most of its time."""
+        return max((role for role in self.roles if role.silent is not None), key=lambda role: role.busy, default=None)
+
+    @cached_property
+    def groups(self) -> dict[str, RoleGroup]:
+        """The roles by kind."""
+        return {kind: RoleGroup(kind, roles) for kind, roles in grouped(self.roles, lambda role: role.kind).items()}
 
     def edge(self, name: str) -> EdgeMeasure | None:
         return next((edge for edge in self.edges if edge.edge == name), None)
 
 
-def measure(status: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> Measures:
-    """What a status shows, since an earlier one where there is one of the same run."""
-    seconds = float(status.get("seconds", 0.0))
-    past: Mapping[str, Any] = before or {}
-    if not 0.0 < float(past.get("seconds", 0.0)) < seconds:  # none, or the run was resumed in between
-        past = {}
-    seconds -= float(past.get("seconds", 0.0))
-    then = {role["role"]: role for role in past.get("roles", [])}
-    lanes = {(lane["edge"], lane["from"], lane.get("to")): _moved(lane) for lane in past.get("edges", [])}
-    rates = [
-        (lane, max(0, _moved(lane) - lanes.get((lane["edge"], lane["from"], lane.get("to")), 0)) / max(seconds, 1e-9))
-        for lane in status["edges"]
-    ]
-    roles = [_role(role, then.get(role["role"]), rates) for role in status["roles"]]
-    edges = [_edge(name, rates, status["roles"], then, seconds) for name in _names(status["edges"])]
-    formation, ends = str(status.get("formation", "")), str(status.get("ends", "learner"))
-    return Measures(formation, ends, seconds, bool(past), roles, edges)
+def grouped(values: Iterable[Value], key: Callable[[Value], Key]) -> dict[Key, list[Value]]:
+    """The values by their key, in order."""
+    found: dict[Key, list[Value]] = {}
+    for value in values:
+        found.setdefault(key(value), []).append(value)
+    return found
 
 
 def kind_of(role: str) -> str:
@@ -105,62 +126,53 @@ def kind_of(role: str) -> str:
     return re.sub(r"-+\d+$", "", role)
 
 
-def _moved(lane: Mapping[str, Any]) -> int:
-    return int(lane.get("sent", lane.get("published", 0)))
+def measure(status: Mapping[str, Any] | None, before: Mapping[str, Any] | None = None) -> Measures:
+    """What a status shows, since an earlier one where there is one of the same run; nothing where there is none."""
+    status, past = status or NOTHING, before or NOTHING
+    if not 0.0 < past["seconds"] < status["seconds"]:  # nothing was known yet, or the run was resumed in between
+        past = NOTHING
+    seconds = status["seconds"] - past["seconds"]
+    lanes, earlier = _lanes(status), _lanes(past)
+    for ends, lane in lanes.items():
+        lane["rate"] = max(0, lane["sent"] - earlier.get(ends, NO_LANE)["sent"]) / max(seconds, 1e-9)
+    then = {line["role"]: line for line in past["roles"]}
+    roles = [_role(line, then.get(line["role"]), lanes.values()) for line in status["roles"]]
+    edges = []
+    for name, mine in grouped(lanes.values(), lambda lane: lane["edge"]).items():
+        rate, held, room, sent = (sum(lane[part] for lane in mine) for part in ("rate", "held", "depth", "sent"))
+        source, target = kind_of(mine[0]["from"]), kind_of(mine[0]["to"])
+        edges.append(EdgeMeasure(name, mine[0]["kind"], source, target, rate, held, room, sent))
+    return Measures(status["formation"], status["ends"], seconds, bool(past["roles"]), roles, edges)
 
 
-def _names(lanes: list[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(lane["edge"] for lane in lanes))
+def _lanes(status: Mapping[str, Any]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """The lanes of all edges by name and ends; a collective is one, and its members count what goes over it."""
+    passed = {kind_of(line["role"]): line["passed"] for line in status["roles"]}
+    found = {}
+    for lane in status["edges"]:
+        source = kind_of(lane["from"])
+        sent = lane.get("published", passed.get(source, {}).get(lane["edge"], 0))
+        whole = {**NO_LANE, "to": source, "sent": sent, **lane}
+        found[lane["edge"], lane["from"], whole["to"]] = whole
+    return found
 
 
-def _role(
-    role: Mapping[str, Any], then: Mapping[str, Any] | None, rates: list[tuple[dict[str, Any], float]]
-) -> RoleMeasure:
-    busy, waited = float(role["busy_seconds"]), dict(role["waited_seconds"])
-    if then is not None:
-        since = busy - float(then["busy_seconds"])
-        waits = {edge: x - float(then["waited_seconds"].get(edge, 0.0)) for edge, x in waited.items()}
-        if since >= -0.01 and min(waits.values(), default=0.0) >= -0.01 and since + sum(waits.values()) > 0.1:
-            busy, waited = max(0.0, since), {edge: max(0.0, x) for edge, x in waits.items()}
-    total = max(busy + sum(waited.values()), 1e-9)
+def _role(line: Mapping[str, Any], then: Mapping[str, Any] | None, lanes: Iterable[dict[str, Any]]) -> RoleMeasure:
+    spent, before = ({WORK: each["busy_seconds"], **each["waited_seconds"]} for each in (line, then or line))
+    since = {what: seconds - before.get(what, 0.0) for what, seconds in spent.items()}
+    if min(since.values()) >= -0.01 and sum(since.values()) > 0.1:  # else it was started again, or just looked at
+        spent = since
+    total = max(sum(spent.values()), 1e-9)
+    shares = {what: max(0.0, seconds) / total for what, seconds in spent.items()}
     return RoleMeasure(
-        role=role["role"],
-        kind=kind_of(role["role"]),
-        busy=busy / total,
-        waits={edge: x / total for edge, x in waited.items() if x / total >= 0.005},
-        state=role["state"],
-        waiting=Wait.from_mapping(role["waiting"]) if role.get("waiting") else None,
-        for_seconds=float(role["for_seconds"]),
-        silent=role["silent_seconds"],
-        restarts=int(role["restarts"]),
-        rate=sum(rate for lane, rate in rates if lane["from"] == role["role"] and lane["kind"] == "queue"),
+        role=line["role"],
+        kind=kind_of(line["role"]),
+        busy=shares.pop(WORK),
+        waits={edge: share for edge, share in shares.items() if share >= 0.005},
+        state=line["state"],
+        waiting=Wait.from_mapping(line["waiting"]) if line["waiting"] else None,
+        for_seconds=line["for_seconds"],
+        silent=line["silent_seconds"],
+        restarts=line["restarts"],
+        rate=sum(lane["rate"] for lane in lanes if lane["from"] == line["role"] and lane["kind"] == "queue"),
     )
-
-
-def _edge(
-    name: str,
-    rates: list[tuple[dict[str, Any], float]],
-    roles: list[dict[str, Any]],
-    then: Mapping[str, Mapping[str, Any]],
-    seconds: float,
-) -> EdgeMeasure:
-    mine = [(lane, rate) for lane, rate in rates if lane["edge"] == name]
-    first = mine[0][0]
-    source = kind_of(first["from"])
-    rate: float | None = sum(rate for _, rate in mine)
-    if first["kind"] == "collective":  # counted by its members: each passes it once a round
-        one = next((role for role in roles if kind_of(role["role"]) == source), None)
-        rate = None
-        if one is not None:
-            earlier = then.get(one["role"], {}).get("passed", {}).get(name, 0)
-            rate = max(0, one["passed"].get(name, 0) - earlier) / max(seconds, 1e-9)
-    held, room = (sum(int(lane.get(key, 0)) for lane, _ in mine) for key in ("held", "depth"))
-    sent = sum(_moved(lane) for lane, _ in mine)
-    return EdgeMeasure(name, first["kind"], source, kind_of(first.get("to", source)), rate, held, room, sent)
-
-
-def _joined(kind: str, roles: list[RoleMeasure]) -> Kind:
-    edges = {edge for role in roles for edge in role.waits}
-    waits = {edge: sum(role.waits.get(edge, 0.0) for role in roles) / len(roles) for edge in sorted(edges)}
-    busiest = max(roles, key=lambda role: role.busy)
-    return Kind(kind, len(roles), sum(role.busy for role in roles) / len(roles), waits, busiest.role)

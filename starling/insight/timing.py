@@ -1,37 +1,41 @@
-"""How long the parts of a run take on this machine: env step, inference, update, transport, each timed by itself."""
+"""How long the parts of a run take on this machine: env step, inference, acting, update, transport, each by itself.
+
+What is timed is what runs: the collector, the round of a learner, the queue between them; only nobody waits for others.
+"""
 
 from __future__ import annotations
 
-import os
+import itertools
 import statistics
 import time
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
-from starling.algorithms.base import Algorithm
-from starling.backends import available, get_backend
-from starling.components.graph.assembly import Assembly
-from starling.components.graph.build import Graph, build
-from starling.core.machine import processors
-from starling.core.segments import Segment
-from starling.core.trees import Tree, items
+from starling.backends import available
+from starling.components.networks.modules import required_backend
+from starling.core.errors import ConfigError
+from starling.core.lockfree import Pool
+from starling.core.trees import Tree, leaves
 from starling.envs import make
-from starling.experience.plan import Accumulator
-from starling.experiments.backends import limit_threads
-from starling.experiments.config import Run
-from starling.experiments.program import assemble_for
+from starling.experiments.config import Run, RunOptions
+from starling.experiments.program import Program
+from starling.formations import RoleId
 from starling.roles.acting import LocalActing
-from starling.roles.collector import Collector, Exploring, blank_about
-from starling.roles.learner import Learner
+from starling.roles.actors import CHUNK
+from starling.roles.collector import Collector, Exploring
+from starling.roles.context import Context
+from starling.roles.learning import learn_round, learning_of
 from starling.roles.policy import Policy
 
-__all__ = ["Timed", "Timings", "time_parts"]
+__all__ = ["Timed", "Timings", "programs_of", "time_parts"]
 
-CHUNK = 32  # steps of each environment in a chunk of transitions
 LEARNING = ("jax", "torch")
+ROLE = RoleId("learner", 0)  # the one of ``single``, which acts as well
 
 
 @dataclass(frozen=True)
@@ -47,73 +51,77 @@ class Timed:
     steps: float  # environment steps that a call stands for
     kilobytes: float = 0.0  # that a call moves
 
+    @property
+    def per_step(self) -> float:
+        """Seconds for each environment step."""
+        return self.seconds / self.steps
+
 
 @dataclass(frozen=True, kw_only=True)
 class Timings:
-    """What an advice is made of: seconds by part."""
+    """What an advice is made of."""
 
+    parts: tuple[Timed, ...]
     envs: int  # environments of the run, over all its actors
-    length: int  # steps of each in a rollout or chunk
     replays: bool
     cores: int
-    env: dict[int, float]  # rows -> seconds of one step of them all
-    inference: dict[str, dict[int, float]]  # backend -> rows -> seconds
-    acting: dict[int, float]  # rows -> seconds of one step, with inference and bookkeeping
-    update: dict[str, float]  # backend -> seconds of a round of updates
-    steps_per_update: float  # environment steps between rounds of updates
-    transport: float  # seconds to send a chunk of all environments and take it
     load: float = 0.0  # processors that others used when timing began
-    parts: tuple[Timed, ...] = field(default=(), repr=False)
+
+    def rows(self, actors: int) -> int:
+        """Environments of each of so many actors."""
+        return max(1, self.envs // actors)
+
+    def of(self, part: str, backend: str | None = None) -> list[Timed]:
+        """The measurements of a part, on a backend or on each; those of the fewest rows first."""
+        return [each for each in self.parts if each.part == part and backend in (None, each.backend)]
+
+    def at(self, part: str, rows: int, backend: str | None = None) -> float:
+        """The seconds of a call for so many rows, on the line through those that were timed."""
+        timed = self.of(part, backend)
+        few, many = timed[0], timed[-1]
+        if few.rows == many.rows:
+            return few.seconds * max(1.0, rows / few.rows)
+        slope = max(0.0, (many.seconds - few.seconds) / (many.rows - few.rows))
+        return max(min(few.seconds, many.seconds), few.seconds + slope * (rows - few.rows))
 
 
-def time_parts(run: Run, seconds: float, heard: Callable[[Timed], None] = lambda timed: None) -> Timings:
-    """Time every part for a fraction of ``seconds``; compiling comes on top. ``heard`` is told as results come."""
-    load = os.getloadavg()[0]
-    with make(run.options.env, 1, run.options.seed, **run.options.env_options) as envs:
-        assembly = assemble_for(run, envs.observation_space, envs.action_space)
-    bench = _Bench(run, assembly)
-    sizes = sorted({1, bench.envs})
-    learning = [name for name in LEARNING if name in available()]
-    each = seconds / (2 * len(sizes) + len(sizes) * len(available()) + len(learning) + 1)
-    parts: list[Timed] = []
-
-    def note(timed: Timed) -> None:
-        parts.append(timed)
-        heard(timed)
-
+def time_parts(programs: Mapping[str, Program], seconds: float) -> Iterator[Timed]:
+    """Each part as it is timed, for a fraction of ``seconds``; compiling comes on top. See ``programs_of``."""
+    any_of = next(iter(programs.values()))
+    sizes, learning = sorted({1, any_of.plan.envs}), [name for name in LEARNING if name in programs]
+    each = seconds / (2 * len(sizes) + len(sizes) * len(programs) + len(learning) + 1)
     for rows in sizes:
-        note(bench.env_step(rows, each))
-    for backend in available():
+        yield _env_step(any_of, rows, each)
+    inference = {}
+    for backend, program in programs.items():
         for rows in sizes:
-            note(bench.inference(backend, rows, each))
-    inference = {
-        backend: {timed.rows: timed.seconds for timed in parts if timed.backend == backend} for backend in available()
-    }
-    fastest = min(available(), key=lambda backend: inference[backend][bench.envs])
+            inference[backend] = _inference(program, backend, rows, each)
+            yield inference[backend]
+    fastest = min(programs, key=lambda backend: inference[backend].seconds)
     for rows in sizes:
-        note(bench.acting(fastest, rows, each))
+        timed, chunks = _acting(programs[fastest], fastest, rows, each)
+        yield timed
     for backend in learning:
-        note(bench.update(backend, each))
-    note(bench.transport(each))
+        yield _update(programs[backend], backend, chunks, each)
+    yield _transport(chunks[-1], sizes[-1], each)
 
-    def by_rows(part: str) -> dict[int, float]:
-        return {timed.rows: timed.seconds for timed in parts if timed.part == part}
 
-    updates = {timed.backend: timed.seconds for timed in parts if timed.part == "update"}
-    return Timings(
-        envs=bench.envs,
-        length=bench.length,
-        replays=bench.plan.replays,
-        cores=processors(),
-        env=by_rows("env"),
-        inference=inference,
-        acting=by_rows("acting"),
-        update=updates,
-        steps_per_update=bench.steps_per_update,
-        transport=parts[-1].seconds,
-        load=load,
-        parts=tuple(parts),
+def programs_of(run: Run) -> dict[str, Program]:
+    """By backend, the run in one role that acts with it and, where it can, learns with it."""
+    o = run.options
+    plain = RunOptions(
+        algo=o.algo, env=o.env, steps=o.steps, seed=o.seed, env_options=o.env_options, env_workers=o.env_workers
     )
+    with make(o.env, 1, o.seed, **o.env_options) as envs:
+        spaces = envs.observation_space, envs.action_space
+    found = {}
+    for name in available():
+        backends: dict[str, Any] = {"act_backend": name, "backend": name if name in LEARNING else "auto"}
+        found[name] = Program(replace(run, options=replace(plain, **backends)), spaces=spaces)
+        if not found[name].plan.acts:
+            raise ConfigError(f"{o.algo} learns from a data set, and nobody acts: it runs in the formation single.")
+    needed = required_backend(found["numpy"].algorithm)
+    return {needed: found[needed]} if needed else found
 
 
 def repeat(call: Callable[[], Any], seconds: float) -> tuple[float, int, float]:
@@ -121,128 +129,81 @@ def repeat(call: Callable[[], Any], seconds: float) -> tuple[float, int, float]:
 
     The mean and not the median: a rare slow call, as when episodes end or others take the processor, slows runs too.
     """
-    before = time.perf_counter()
-    call()
-    first = time.perf_counter() - before
     taken: list[float] = []
-    until = time.perf_counter() + seconds
-    while not taken or time.perf_counter() < until:
+    until = float("inf")
+    while len(taken) < 2 or time.perf_counter() < until:
         before = time.perf_counter()
         call()
         taken.append(time.perf_counter() - before)
-    return statistics.fmean(taken), len(taken), first
+        until = min(until, before + taken[0] + seconds)
+    return statistics.fmean(taken[1:]), len(taken) - 1, taken[0]
 
 
-class _Bench:
-    """The parts of a run, ready to be timed."""
-
-    def __init__(self, run: Run, assembly: Assembly) -> None:
-        self.run, self.assembly = run, assembly
-        self.algorithm: Algorithm = assembly.root  # type: ignore[assignment]
-        self.plan, self.envs = self.algorithm.plan, int(run.algorithm.envs)
-        self.steps_per_update = float(self.plan.boundary(0) or self.plan.batch_rows)
-        blank = self._accumulator(self.envs).blank()
-        self.length = CHUNK if self.plan.replays else max(1, self.plan.batch_rows // self.envs)
-        self.blank: Tree = {"data": blank, "about": blank_about()}
-        self._rng = np.random.default_rng(run.options.seed)
-
-    def _make(self, rows: int) -> Any:
-        return make(self.run.options.env, rows, self.run.options.seed, **self.run.options.env_options)
-
-    def _graph(self, backend: str) -> Graph:
-        limit_threads(self.assembly, backend)
-        return build(self.assembly, get_backend(backend), self.run.options.seed)
-
-    def _policy(self, backend: str) -> Policy:
-        return Policy(self._graph(backend))
-
-    def _accumulator(self, rows: int) -> Accumulator:
-        return self.plan.accumulator(self.algorithm.step_spaces, rows, CHUNK)
-
-    def env_step(self, rows: int, seconds: float) -> Timed:
-        space = self.algorithm.action_space.ranked(batch=True)
-        with self._make(rows) as envs:
-            envs.reset()
-            actions = self._forever([self.algorithm.to_env(space.sample(self._rng, (rows,))) for _ in range(64)])
-            mean, calls, first = repeat(lambda: envs.step(next(actions)), seconds)
-        return Timed("env", "", rows, mean, calls, first, rows)
-
-    @staticmethod
-    def _forever(values: list[Any]) -> Iterator[Any]:
-        while True:
-            yield from values
-
-    def inference(self, backend: str, rows: int, seconds: float) -> Timed:
-        policy = self._policy(backend)
-        with self._make(rows) as envs:
-            obs = envs.reset()
-        noise, explore = self.algorithm.act_noise(self._rng, (rows,)), np.ones(rows, np.float32)
-        memory = policy.no_memory(rows)
-        mean, calls, first = repeat(lambda: policy.act(obs, memory, noise, explore), seconds)
-        return Timed("inference", backend, rows, mean, calls, first, rows)
-
-    def acting(self, backend: str, rows: int, seconds: float) -> Timed:
-        """One step of an actor: the environments, the policy, and putting it all together."""
-        policy = self._policy(backend)
-        with self._make(rows) as envs:
-            collector = self._collector(policy, envs)
-            mean, calls, first = repeat(lambda: _here(collector.collect()), seconds)
-        return Timed("acting", backend, rows, mean / self.length, calls, first, rows)
-
-    def _collector(self, policy: Policy, envs: Any) -> Collector:
-        acting, seed = LocalActing(policy, envs.count), self.run.options.seed
-        exploring = Exploring(self.algorithm, np.arange(envs.count), envs.count, self.run.options.steps)
-        return Collector(acting, envs, self._accumulator(envs.count), self.algorithm, exploring, seed)
-
-    def update(self, backend: str, seconds: float) -> Timed:
-        """A round of updates on real experience, and the weights that are sent to actors after it."""
-        learner = Learner(self._graph(backend), self.run.options.seed)
-        learn = self._round(learner)
-
-        def call() -> None:
-            learn()
-            learner.acting_weights()  # waits for what the backend still computes
-
-        mean, calls, first = repeat(call, seconds)
-        return Timed("update", backend, self.envs, mean, calls, first, self.steps_per_update)
-
-    def _round(self, learner: Learner) -> Callable[[], None]:
-        feed = self.plan.feed(self.algorithm.step_spaces, 1, self.run.options.seed)
-        with self._make(self.envs) as envs:
-            collector = self._collector(self._policy("numpy"), envs)
-            seen = 0
-            while seen < self.plan.batch_rows:  # the first update needs so many; their number is what takes time
-                feed.add([_here(collector.collect())["data"]])
-                seen = collector.steps
-        due = next(iter(self.plan.cadence(10**9).due(10**8)))
-
-        def call() -> None:
-            for batch in feed.batches(due):
-                learner.update(batch.data, due.progress, batch.updates)
-                feed.lent(batch, learner.ticket())
-                if self.plan.prioritizes:
-                    feed.learned(batch, learner.priorities())
-
-        return call
-
-    def transport(self, seconds: float) -> Timed:
-        """A chunk of all environments, through shared memory."""
-        flat = [(path, np.asarray(leaf)) for path, leaf in items(self.blank)]
-        segment = Segment([(path, leaf.shape, leaf.dtype.str) for path, leaf in flat])
-
-        def call() -> None:
-            for path, leaf in flat:
-                np.copyto(segment.arrays[path], leaf)
-
-        try:
-            mean, calls, first = repeat(call, seconds)
-        finally:
-            segment.close()
-        size = sum(leaf.nbytes for _, leaf in flat) / 1e3
-        return Timed("transport", "", self.envs, mean, calls, first, self.envs * self.length, size)
+def _env_step(program: Program, rows: int, seconds: float) -> Timed:
+    """A step of the environments alone, with random actions."""
+    algorithm, rng = program.algorithm, np.random.default_rng(program.seed)
+    space = algorithm.action_space.ranked(batch=True)
+    actions = itertools.cycle([algorithm.to_env(space.sample(rng, (rows,))) for _ in range(64)])
+    with program.envs(rows, "actor", 0) as envs:
+        envs.reset()
+        return Timed("env", "", rows, *repeat(lambda: envs.step(next(actions)), seconds), rows)
 
 
-def _here(code: Generator[Any, Any, Any]) -> Any:
+def _inference(program: Program, backend: str, rows: int, seconds: float) -> Timed:
+    """A call of the policy alone, with the first observations."""
+    policy, rng = Policy(program.acting_graph(ROLE)), np.random.default_rng(program.seed)
+    with program.envs(rows, "actor", 0) as envs:
+        obs = envs.reset()
+    given = obs, policy.no_memory(rows), program.algorithm.act_noise(rng, (rows,)), np.ones(rows, np.float32)
+    return Timed("inference", backend, rows, *repeat(lambda: policy.act(*given), seconds), rows)
+
+
+def _acting(program: Program, backend: str, rows: int, seconds: float) -> tuple[Timed, deque[Tree]]:
+    """A step of an actor that runs ahead: environments, policy and bookkeeping; and the last chunks, for a learner."""
+    algorithm, chunks = program.algorithm, deque[Tree](maxlen=program.batch_chunks)
+    acting = LocalActing(Policy(program.acting_graph(ROLE)), rows)
+    accumulator = program.plan.accumulator(algorithm.step_spaces, rows, CHUNK)
+    exploring = Exploring(algorithm, np.arange(rows), rows, program.length.total)
+    with program.envs(rows, "actor", 0) as envs:
+        collector = Collector(acting, envs, accumulator, algorithm, exploring, program.seed)
+        mean, calls, first = repeat(lambda: chunks.append(_alone(collector.collect())), seconds)
+    length = collector.steps / (calls + 1) / rows
+    return Timed("acting", backend, rows, mean / length, calls, first, rows), chunks
+
+
+def _update(program: Program, backend: str, chunks: Iterable[Tree], seconds: float) -> Timed:
+    """A round of updates on real experience, and the weights that are sent to actors after it."""
+    learning, supply, steps = learning_of(cast(Context, program), ROLE, None), itertools.cycle(chunks), 0
+    while steps < program.plan.batch_rows:  # so many the first update needs; it is their number that takes time
+        taken = list(itertools.islice(supply, learning.feed.chunks))
+        learning.feed.add([chunk["data"] for chunk in taken])
+        batch = sum(int(chunk["about"]["steps"]) for chunk in taken)
+        steps += batch
+    due = next(learning.cadence.due(10**9))
+
+    def call() -> None:
+        _alone(learn_round(learning.who, learning.feed, due, learning.counters))
+        learning.publication()  # waits for what the backend still computes
+
+    between = program.plan.boundary(0) or batch  # steps from one round to the next
+    return Timed("update", backend, program.plan.envs, *repeat(call, seconds), between)
+
+
+def _transport(chunk: Tree, rows: int, seconds: float) -> Timed:
+    """A chunk of all environments, through the queue between two processes."""
+    pool = Pool("experience", chunk, senders=[0], depth=1)
+
+    def call() -> None:
+        pool.lanes[0].put(chunk)
+        pool.lanes[0].take(borrow=True)
+
+    with closing(pool.segment):
+        measured = repeat(call, seconds)
+    size = sum(np.asarray(leaf).nbytes for leaf in leaves(chunk)) / 1e3
+    return Timed("transport", "", rows, *measured, int(chunk["about"]["steps"]), size)
+
+
+def _alone(code: Generator[Any, Any, Any]) -> Any:
     """The result of code that asks nothing of others."""
     try:
         effect = next(code)

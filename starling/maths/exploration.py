@@ -23,7 +23,7 @@ def epsilon_greedy(q: Any, epsilon: Any, noise: Any, mask: Any = None) -> Any:
     xp = ops(q)
     greedy = xp.astype(xp.argmax(masked(q, mask), axis=-1), xp.int32)  # [B]
     explores = noise < epsilon
-    stretched = noise / xp.maximum(epsilon + xp.zeros_like(noise), 1e-12)
+    stretched = noise / (epsilon + 1e-12)
     if mask is None:
         anything = xp.astype(xp.minimum(stretched * q.shape[-1], q.shape[-1] - 1.0), xp.int32)
     else:

@@ -1,22 +1,31 @@
-"""The checkpoints of a run: one directory per step, the last few kept."""
+"""The checkpoints of a run: one directory per step, the last few kept.
+
+Parts of a state that are ``Saveable`` lie beside them, in ``parts``, under the same numbers. They are written first and
+forgotten last, so whatever is killed in between, the parts of each checkpoint that can be found are there.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from starling.core.errors import CheckpointError
-from starling.core.trees import Tree
+from starling.core.saveable import Saveable, Saved
+from starling.core.trees import Tree, items, map_with_path
 from starling.records import checkpoint
-from starling.records.files import WRITING
+from starling.records.files import WRITING, explain
 
 __all__ = ["Checkpoints"]
 
 _STEP = re.compile(r"step-(\d{12,18})")
+PARTS = "parts"
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
+SavedIn = Callable[[Path, int], Saved]
 
 
 class Checkpoints:
@@ -27,16 +36,21 @@ class Checkpoints:
         tree, meta = checkpoints.load()         # the newest that is whole; meta["step"] says which
 
     ``beside`` are the directories of others that go on together with this one: found is only what all of them have.
+    ``saved_in`` makes what stands in a loaded state for a part that lies in a directory, under a number; without it the
+    part's name stands there.
     ``skipped`` says in words which newer ones the last ``latest`` or ``load`` passed over, and why. Reading changes
     nothing on disk, so a run may be looked at while it trains; only its one writer may save or rewind.
     """
 
-    def __init__(self, directory: Path, keep: int = 3, beside: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, directory: Path, keep: int = 3, beside: Sequence[Path] = (), saved_in: SavedIn | None = None
+    ) -> None:
         if keep < 1:
             raise CheckpointError(f"keep={keep} would keep no checkpoint at all; choose at least 1.")
         self.directory = Path(directory)
         self.keep = keep
-        self._beside = [Checkpoints(other, keep) for other in beside]
+        self._saved_in = saved_in
+        self._beside = [Checkpoints(other, keep, saved_in=saved_in) for other in beside]
         self.skipped: list[str] = []
 
     def path(self, step: int) -> Path:
@@ -54,11 +68,55 @@ class Checkpoints:
         if step < 0:
             raise CheckpointError(f"step={step} is negative; steps count from 0.")
         checkpoint.clean(self.directory)
-        path = checkpoint.save(self.directory, self.path(step).name, tree, {**(meta or {}), "step": step})
+        meta = {**(meta or {}), "step": step}
+        parts = {at: leaf for at, leaf in items(tree) if isinstance(leaf, Saveable)}
+        if parts:
+            self._save_parts(parts, step)
+            tree = map_with_path(lambda at, leaf: at if at in parts else leaf, tree)
+            meta["parts"] = sorted(parts)
+        path = checkpoint.save(self.directory, self.path(step).name, tree, meta)
         earlier = [other for other in self.steps() if other <= step]
         for old in earlier[: -self.keep]:
             self._forget(old)
+        for part in parts.values():
+            with contextlib.suppress(OSError):  # what stays takes room, and harms nobody
+                part.retain(self.steps())
         return path
+
+    def _save_parts(self, parts: Mapping[str, Saveable], step: int) -> None:
+        for name, part in parts.items():
+            directory = self._place(name)
+            try:
+                part.save(directory, step)
+            except OSError as reason:
+                what = f"cannot save {name} of {self.path(step)} (the previous checkpoint is untouched)"
+                raise CheckpointError(explain(reason, what, self.directory, None)) from reason
+
+    def _place(self, name: str) -> Path:
+        """Where a part lies, by its path in the state."""
+        if not _PART.fullmatch(name):
+            raise CheckpointError(f"{name!r:.200} is no name of a part of a state in {self.directory}.")
+        return self.directory / PARTS / name
+
+    def _saved_parts(self, meta: dict[str, Any], step: int) -> dict[str, Saved]:
+        """What stands for the parts of a checkpoint, by their paths in the state."""
+        if self._saved_in is None:
+            return {}
+        names = meta.get("parts", [])
+        if not isinstance(names, list):
+            raise CheckpointError(f"{self.path(step)} has parts beside it that cannot be read: {names!r:.200}.")
+        return {str(name): self._saved_in(self._place(str(name)), step) for name in names}
+
+    def _verify(self, step: int) -> None:
+        """CheckpointError unless the checkpoint and its parts are whole."""
+        for part in self._saved_parts(checkpoint.verify(self.path(step)), step).values():
+            part.verify()
+
+    def _read(self, step: int) -> tuple[Tree, dict[str, Any], dict[str, Saved]]:
+        """A checkpoint, its meta, and its parts, which are in the tree but are not verified."""
+        tree, meta = checkpoint.load(self.path(step))
+        parts = self._saved_parts(meta, step)
+        return (map_with_path(lambda at, leaf: parts.get(at, leaf), tree) if parts else tree), meta, parts
 
     def latest(self) -> int | None:
         """The newest step whose checkpoint is whole, or None."""
@@ -66,7 +124,7 @@ class Checkpoints:
         for step in reversed(self._common()):
             try:
                 for each in (self, *self._beside):
-                    checkpoint.verify(each.path(step))
+                    each._verify(step)
             except CheckpointError as reason:
                 self.skipped.append(str(reason))
             else:
@@ -81,12 +139,15 @@ class Checkpoints:
             if step not in known:
                 listed = ", ".join(map(str, known)) or "none"
                 raise CheckpointError(f"{self.directory} has no checkpoint of step {step}; there are: {listed}.")
-            return checkpoint.load(self.path(step))
+            return self._read(step)[:2]
         for candidate in reversed(self._common()):
             try:
                 for other in self._beside:
-                    checkpoint.verify(other.path(candidate))
-                return checkpoint.load(self.path(candidate))
+                    other._verify(candidate)
+                tree, meta, parts = self._read(candidate)
+                for part in parts.values():
+                    part.verify()
+                return tree, meta
             except CheckpointError as reason:
                 self.skipped.append(str(reason))
         missing = [str(other.directory) for other in self._beside if not set(known) & set(other.steps())]

@@ -95,7 +95,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
         return file.read(status.st_size)  # a bound: read allocates what it is asked for
 
 
-def explain(reason: OSError, what: str, place: Path, needed: int) -> str:
+def explain(reason: OSError, what: str, place: Path, needed: int | None) -> str:
     """An operating system's refusal in words, with the numbers that matter and the remedy."""
     if reason.errno in _FULL:
         try:
@@ -103,7 +103,8 @@ def explain(reason: OSError, what: str, place: Path, needed: int) -> str:
         except OSError:
             free = "how much is free there is unknown"
         kind = "the disk is full" if reason.errno == errno.ENOSPC else "the quota or file size limit is reached"
-        return f"{what}: {kind}; {needed:,} bytes were needed, {free}. Make room, or choose another disk."
+        wanted = "" if needed is None else f"{needed:,} bytes were needed, "
+        return f"{what}: {kind}; {wanted}{free}. Make room, or choose another disk."
     if reason.errno in _FORBIDDEN:
         return (
             f"{what}: {os.strerror(reason.errno).lower()} in {place}. Grant write permission, or choose another place."

@@ -18,11 +18,13 @@ import numpy as np
 
 from starling.core.effects import Call, Effect, Latest
 from starling.core.params import Params, with_scopes
-from starling.core.trees import Tree
+from starling.core.trees import Tree, map_leaves
+from starling.envs.ready_rows import ReadyRows
+from starling.envs.rows import with_rows
 from starling.experience.plan import Acted, Perturbable
 from starling.roles.policy import Policy, memory_where
 
-__all__ = ["ACT", "JOIN", "VALUES", "Acting", "LocalActing", "RemoteActing"]
+__all__ = ["ACT", "JOIN", "VALUES", "Acting", "LocalActing", "ReadyActing", "RemoteActing"]
 
 ACT, VALUES, JOIN = 0, 1, 2  # what a request asks for
 Steps = Generator[Effect, Any, Any]
@@ -76,7 +78,7 @@ class LocalActing(Acting):
         newest = yield Latest("weights", after=after, known=self._known)
         if newest.value is not None and newest.number != self._known:
             self._known = newest.number
-            self.policy.load(with_scopes(newest.value["params"], Params), newest.version)
+            self.policy.load(newest.value["params"], newest.version)
         return newest.value
 
     def perturb(self, change: Callable[[np.ndarray], np.ndarray] | None) -> None:
@@ -95,6 +97,14 @@ class LocalActing(Acting):
             self._memory = with_scopes(choice.memory, Params)
         return Acted(choice.action, choice.extras, before, self.policy.version)
 
+    def act_in(self, rows: np.ndarray, obs: Tree, first: np.ndarray, noise: np.ndarray, explore: np.ndarray) -> Acted:
+        """Act in some rows alone, of all that are given: [rows, …]."""
+        whole = self._memory
+        obs, self._memory = map_leaves(lambda x: x[rows], (obs, whole))
+        acted = self.act_now(obs, first[rows], noise[rows], explore[rows])
+        self._memory = with_rows(whole, rows, self._memory)
+        return acted
+
     def values(self, obs: Tree) -> Generator[Effect, Any, np.ndarray]:
         return self.policy.values(obs, self._memory)
         yield
@@ -105,6 +115,44 @@ class LocalActing(Acting):
 
     def restore(self, state: Tree) -> None:
         self._memory = with_scopes(state, Params)
+
+
+class ReadyActing(Acting):
+    """Acts in the rows that are ready; of those under way, what was chosen last stands. ``extras`` has the version of
+    each row's weights."""
+
+    def __init__(self, acting: LocalActing, envs: ReadyRows) -> None:
+        self._acting, self._envs = acting, envs
+        algorithm, rows = acting.policy.algorithm, envs.count
+        action, extras = (x.ranked(batch=True).zeros((rows,)) for x in (algorithm.action_space, algorithm.extras))
+        extras["version"] = np.zeros(rows, np.int64)
+        self._last = Acted(action, extras, acting.policy.no_memory(rows), 0)
+        self._hold, self._turns = algorithm.hold_noise, np.zeros(rows, np.int64)  # turns of each row
+        self._noise: Any = None
+
+    def join(self) -> Generator[Effect, Any, int]:
+        return self._acting.join()
+
+    def refresh(self) -> Steps:
+        return self._acting.refresh()
+
+    def perturb(self, change: Callable[[np.ndarray], np.ndarray] | None) -> None:
+        self._acting.perturb(change)
+
+    def act(self, obs: Tree, first: np.ndarray, noise: np.ndarray, explore: np.ndarray) -> Acts:
+        ready = self._envs.ready
+        anew = ready[self._turns[ready] % self._hold == 0]  # a draw lasts for turns of its row, not of any
+        self._noise = noise if self._noise is None else with_rows(self._noise, anew, noise[anew])
+        self._turns[ready] += 1
+        acted = self._acting.act_in(ready, obs, first, self._noise, explore)
+        extras = {**acted.extras, "version": np.full(len(ready), acted.version)}
+        action, extras, memory = with_rows(self._last[:3], ready, (acted.action, extras, acted.memory))
+        self._last = Acted(action, extras, memory, acted.version)
+        return self._last
+        yield
+
+    def values(self, obs: Tree) -> Generator[Effect, Any, np.ndarray]:
+        return self._acting.values(obs)
 
 
 class RemoteActing(Acting):

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from starling.core.effects import Latest, Put, Report, RoleCode, Sleep
-from starling.core.params import Params, with_scopes
 from starling.core.trees import Tree
+from starling.envs.ready_rows import ReadyRows
 from starling.experience.plan import Accumulator
 from starling.formations import RoleId, Start
-from starling.roles.acting import Acting, LocalActing
+from starling.roles.acting import Acting, LocalActing, ReadyActing
 from starling.roles.collector import Collector, Exploring, blank_about
 from starling.roles.context import Context
 from starling.roles.parameters import merged
@@ -65,7 +65,9 @@ def envs_per_actor(context: Context, kind: str) -> int:
     return context.plan.envs_per_actor(context.batch_chunks)
 
 
-def accumulator_of(context: Context, envs: int, kind: str, policy: Policy | None = None) -> Accumulator:
+def accumulator_of(
+    context: Context, envs: int, kind: str, policy: Policy | None = None, asynchronous: bool = False
+) -> Accumulator:
     """What makes chunks of an actor's steps; with a policy, first priorities too where buffers ask for them."""
     plan, formation = context.plan, context.formation
     steps = CHUNK
@@ -74,7 +76,8 @@ def accumulator_of(context: Context, envs: int, kind: str, policy: Policy | None
         actors = 1 if kind == "worker" else formation.count(kind)
         steps = CHUNK if due is None else 1 + 2 * -(-due // (envs * actors))  # twice: rows that are no steps count too
     priorities = policy.priorities if policy is not None and formation.prioritizes else None
-    return plan.accumulator(context.algorithm.step_spaces, envs, steps, priorities)
+    make = plan.asynchronous_accumulator if asynchronous else plan.accumulator
+    return make(context.algorithm.step_spaces, envs, steps, priorities)
 
 
 def collector_of(context: Context, role: RoleId, start: Start, acting: Acting) -> Callable[[int], Collector]:
@@ -85,10 +88,12 @@ def collector_of(context: Context, role: RoleId, start: Start, acting: Acting) -
     def join(steps: int) -> Collector:
         policy = acting.policy if isinstance(acting, LocalActing) else None
         numbers = np.arange(role.index * rows, (role.index + 1) * rows)
+        envs = context.envs(rows, "actor", role.index, steps, start.incarnation)
+        some = ReadyActing(acting, envs) if isinstance(acting, LocalActing) and isinstance(envs, ReadyRows) else None
         return Collector(
-            acting,
-            context.envs(rows, "actor", role.index, steps, start.incarnation),
-            accumulator_of(context, rows, role.kind, policy),
+            some or acting,
+            envs,
+            accumulator_of(context, rows, role.kind, policy, asynchronous=some is not None),
             context.algorithm,
             Exploring(context.algorithm, numbers, rows * count, context.length.total),
             context.seed,
@@ -124,7 +129,7 @@ def evaluator(policy: Policy, play: Callable[[Policy], dict[str, float]], server
             parts.append((yield Latest("weights", sender=sender)))
         if parts[0].version != last:
             last = parts[0].version
-            policy.load(with_scopes(merged([part.value["params"] for part in parts]), Params), last)
+            policy.load(merged([part.value["params"] for part in parts]), last)
             yield Report(-1, play(policy))
         yield Sleep(WATCH_EVERY)
 

@@ -92,7 +92,7 @@ def sampling_learner(
         counters.accept(sample["about"], who.version)
         counters.note_lag(who.version - sample["versions"])
         yield from learn(who, Batch(sample["batch"], 1), progress(), counters.learners)
-        if who.algorithm.plan.prioritizes:
+        if who.plan.prioritizes:
             yield Put("priorities", {"keys": sample["keys"], "priorities": who.priorities()}, to=sender)
         who.ticket()()  # what was borrowed is given back by taking more
         if who.version % PUBLISH_EVERY == 0:

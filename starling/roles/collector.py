@@ -144,6 +144,7 @@ class Collector:
             if accumulator.full or (until is not None and self.run_steps >= until):
                 break
         data = accumulator.take()
+        version = accumulator.oldest(version)
         numbers = {"version": version, "actor": self._actor, "sequence": self.sent, "steps": self.steps - before}
         self.sent += 1
         episodes, self._episodes = self._episodes, []
@@ -168,9 +169,10 @@ class Collector:
         self.steps, self.sent, self._joined_at = int(state["steps"]), int(state["sent"]), int(state["joined_at"])
         restore_generator(self._rng, state["rng"])
         self._noise.restore(state["noise"])
-        self._first = np.array(state["first"], np.bool_)
         self._obs = self.envs.restore(state["envs"])
-        self.accumulator.restore(state["accumulator"])
+        if self.envs.exact_resume:  # else new episodes have begun
+            self._first = np.array(state["first"], np.bool_)
+            self.accumulator.restore(state["accumulator"])
 
 
 def _about(numbers: dict[str, int], episodes: list[Episode]) -> dict[str, Any]:

@@ -37,8 +37,7 @@ def fused(learner: RoleCode, actor: RoleCode, with_actor: Callable[[Tree], Tree]
             elif isinstance(effect, Take):
                 result = Message("experience", 0, (yield from _next_chunk(acting)))
             elif isinstance(effect, Checkpoint):
-                state = effect.state
-                result = yield Checkpoint(effect.steps, partial(_both, state, with_actor))
+                result = yield Checkpoint(effect.steps, partial(_both, effect.live, with_actor))
             else:
                 result = yield effect
             effect = learner.send(result)

@@ -32,7 +32,7 @@ def inference(policy: Policy, blank: Tree, actors: int, batch: int, wait: float)
         else:
             newest = yield Latest("weights", after=min(int(each.item["after"]) for each in held), known=seen)
         if newest.number != seen:
-            policy.load(with_scopes(newest.value["params"], Params), newest.version)
+            policy.load(newest.value["params"], newest.version)
             seen, steps = newest.number, int(newest.value["steps"])
         ready = [message for message in held if message.item["after"] <= seen]
         held = [message for message in held if message.item["after"] > seen]

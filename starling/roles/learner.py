@@ -15,7 +15,7 @@ from starling.core.errors import CheckpointError, RunError
 from starling.core.params import Params, with_scopes
 from starling.core.random import generator_state, restore_generator, stream
 from starling.core.trees import Tree, items, map_leaves, map_with_path
-from starling.roles.policy import acting_part
+from starling.roles.policy import acting_scopes
 
 __all__ = ["GradientLearner", "Learner", "fitted"]
 
@@ -29,12 +29,13 @@ class Learner:
         """With ``promises`` updates hand out the acting weights too, for ``promised_weights``."""
         self.graph = graph
         self.algorithm: Algorithm = graph.root  # type: ignore[assignment]
-        self.version = 0
-        self._state = graph.init(graph.initial)
+        self.plan, self.version = self.algorithm.plan, 0
+        self._arrived = -1  # the newest version of which weights were fetched: its update is done
+        self._acting = acting_scopes(graph.assembly)
+        self._hold(graph.init(graph.initial))
         self._summaries, self._promises = list(summaries), promises
         self._compiled: dict[str, Callable[..., Any]] = {}
-        self._cut = cutter(acting_part(graph.assembly, graph.initial))
-        self._handed_out: Any = None  # the acting weights of now, joined, where an update made them
+        self._cut = cutter(self._read_by_acting(graph.initial))
         self._rng = stream(seed, "learner", *((index,) if index else ()), "draws")
         self._learned = Learned({})
         self.recorded: dict[str, Any] = {}
@@ -57,18 +58,24 @@ class Learner:
         result = self._compiled[api](self._state, batch, draws, np.float32(progress))
         if self._summaries:
             result, self.recorded = result
-        self._handed_out = None
+        handed_out = None
         if self._promises:
-            result, self._handed_out = result
-        self._state, self._learned = result
+            result, handed_out = result
+        state, self._learned = result
+        self._hold(state, handed_out)
+
+    def _hold(self, state: Tree, handed_out: Any = None) -> None:
+        """``state`` is the state of now; ``handed_out`` are its acting weights, joined, where an update made them."""
+        self._state, self._handed_out = state, handed_out
+        self._fetched: Params | None = None
 
     def _with_acting(self, result: tuple[Tree, Learned]) -> tuple[Any, Any]:
-        return result, self.graph.joined(acting_part(self.graph.assembly, result[0]["params"]))
+        return result, self.graph.joined(self._read_by_acting(result[0]["params"]))
 
     def ticket(self) -> Callable[[], None]:
         """A call that returns when the last update is done, and the memory of its batch may be written to again."""
-        backend, metrics = self.graph.backend, self._learned.metrics
-        return lambda: backend.wait(metrics)
+        version, metrics = self.version, self._learned.metrics
+        return lambda: None if self._arrived >= version else self.graph.backend.wait(metrics)
 
     # -- weights
 
@@ -77,22 +84,27 @@ class Learner:
         return self.graph.fetch(self._state["params"])
 
     def acting_weights(self) -> Params:
-        """Those of the parameters that acting reads."""
-        return self.graph.fetch(acting_part(self.graph.assembly, self._state["params"]))
+        """Those of the parameters that acting reads; the same arrays until an update changes them."""
+        if self._fetched is None:
+            self._fetched, self._arrived = self.graph.fetch(self._read_by_acting(self._state["params"])), self.version
+        return self._fetched
 
     def promised_weights(self) -> Callable[[], Params]:
         """A call that waits for the acting weights of now; updates may begin before it is made."""
         vector = self._handed_out
         if vector is None:
-            vector = self.graph.joined(acting_part(self.graph.assembly, self._state["params"]))
+            vector = self.graph.joined(self._read_by_acting(self._state["params"]))
         return lambda: self._cut(self.graph.backend.array(vector))
 
+    def _read_by_acting(self, params: Tree) -> Params:
+        return Params({scope: params[scope] for scope in self._acting})
+
     def _copied(self, tree: Tree) -> Any:
-        return map_leaves(np.array, with_scopes(self.graph.backend.to_numpy(tree), Params))
+        return with_scopes(tree, Params, lambda leaf: np.array(self.graph.backend.array(leaf)))
 
     def load_weights(self, params: Tree) -> None:
         """Go on from these parameters; the optimiser starts anew."""
-        self._state, self._handed_out = self.graph.init(with_scopes(params, Params)), None
+        self._hold(self.graph.init(with_scopes(params, Params)))
 
     # -- what was learned
 
@@ -121,7 +133,7 @@ class Learner:
     def restore(self, state: Tree) -> None:
         self.version = int(state["version"])
         restore_generator(self._rng, state["rng"])
-        self._state, self._handed_out = self.graph.place(fitted(self._host_state(), state["learned"])), None
+        self._hold(self.graph.place(fitted(self._host_state(), state["learned"])))
 
     def fitted(self, weights: Tree) -> Params:
         """Weights from a file as this algorithm's parameters; refuses those of another."""
@@ -142,7 +154,7 @@ class GradientLearner(Learner):
         What they are gradients of may change from one to the next. Averaged by weight, the gradients of parts of a
         batch are those of the whole.
         """
-        self._state = {**self._state, "progress": self.graph.place(np.float32(progress))}
+        self._hold({**self._state, "progress": self.graph.place(np.float32(progress))})
         prepared = self._api("prepare")(self._state, batch)
         steps = self.algorithm.steps_of(self.algorithm.draws(self._rng, batch))
         for i, draws in enumerate(steps):
@@ -159,11 +171,11 @@ class GradientLearner(Learner):
     def absorb(self, statistics: Tree) -> None:
         """Add the statistics of a batch to those of all before it."""
         if statistics:
-            self._state = self._api("absorb", donate=(0,))(self._state, self.graph.place(statistics))
+            self._hold(self._api("absorb", donate=(0,))(self._state, self.graph.place(statistics)))
 
     def apply(self, gradients: Tree) -> None:
         """Take one step along these gradients."""
-        self._state = self._api("apply_gradients", donate=(0,))(self._state, self.graph.place(gradients))
+        self._hold(self._api("apply_gradients", donate=(0,))(self._state, self.graph.place(gradients)))
 
     def clipped(self, gradients: Tree) -> Tree:
         """The gradients as the optimisers would clip them, each its own."""
@@ -175,7 +187,7 @@ class GradientLearner(Learner):
 
     def see(self, view: Tree) -> None:
         """Compute gradients from this state on."""
-        self._state = self.graph.place(view)
+        self._hold(self.graph.place(view))
 
     def _api(self, name: str, summaries: Sequence[str] = (), donate: Sequence[int] = ()) -> Callable[..., Any]:
         if name not in self._compiled:

@@ -112,7 +112,7 @@ def chunks_of_actors(
         if counters.accept(chunk["about"], who.version):
             taken.append(chunk)
     taken.sort(key=lambda chunk: (int(chunk["about"]["actor"]), int(chunk["about"]["sequence"])))
-    if not who.algorithm.plan.replays:  # else what is drawn tells how old it is
+    if not who.plan.replays:  # else what is drawn tells how old it is
         counters.note_lag([who.version - int(chunk["about"]["version"]) for chunk in taken])
     return [chunk["data"] for chunk in taken]
 
@@ -126,7 +126,7 @@ def no_chunks(learning: Learning) -> Generator[Effect, Any, list[Tree]]:
 
 def learn_round(who: Learner, feed: Feed, round: Round, counters: RunCounters) -> Generator[Effect, Any, None]:
     """The updates of a round; several learners average the gradients of each of their steps."""
-    prioritizes = who.algorithm.plan.prioritizes
+    prioritizes = who.plan.prioritizes
     for batch in feed.batches(round):
         if batch.versions is not None:
             counters.note_lag(who.version - batch.versions)

@@ -14,14 +14,18 @@ from starling.core.params import Params, with_scopes
 from starling.core.trees import Tree, leaves, map_leaves, refilled
 from starling.experience.plan import Perturbable
 
-__all__ = ["Policy", "acting_part", "changed", "memory_where"]
+__all__ = ["Policy", "acting_part", "acting_scopes", "changed", "memory_where"]
+
+
+def acting_scopes(assembly: Assembly) -> list[str]:
+    """The scopes of the parameters that acting reads."""
+    algorithm: Algorithm = assembly.root  # type: ignore[assignment]
+    return assembly.scopes_read_by(*(api for api in algorithm.traced if api != "learn"))
 
 
 def acting_part(assembly: Assembly, params: Tree) -> Params:
     """Those of the parameters that acting reads."""
-    algorithm: Algorithm = assembly.root  # type: ignore[assignment]
-    acting = [api for api in algorithm.traced if api != "learn"]
-    return Params((scope, params[scope]) for scope in assembly.scopes_read_by(*acting))
+    return Params({scope: params[scope] for scope in acting_scopes(assembly)})
 
 
 class Policy(Perturbable):
@@ -42,13 +46,13 @@ class Policy(Perturbable):
         return self._compiled[api]
 
     def load(self, params: Tree, version: int) -> None:
-        """Act with these NumPy parameters from now on; ``version`` names them."""
+        """Act with these NumPy parameters, which nobody writes to again, from now on; ``version`` names them."""
         self.weights, self.version = params, version
-        self._params = self.graph.place(params)
+        self.perturb(None)
 
     def perturb(self, change: Callable[[np.ndarray], np.ndarray] | None) -> None:
         params = self.weights if change is None else changed(self.weights, change)
-        self._params = self.graph.place(params)
+        self._params = params if self._direct else self.graph.place(params)
 
     def no_memory(self, rows: int) -> Params:
         """The memory of environments whose episodes begin, [B, …]."""

@@ -63,9 +63,10 @@ class RunCounters:
             self._next[actor] = max(expected, number + 1)
         self.count(int(about["steps"]))
         episodes = int(about["episodes"])
-        self.episodes += episodes
-        self.returns.extend(about["returns"][:episodes].tolist())
-        self.lengths.extend(about["lengths"][:episodes].tolist())
+        if episodes:
+            self.episodes += episodes
+            self.returns.extend(about["returns"][:episodes].tolist())
+            self.lengths.extend(about["lengths"][:episodes].tolist())
         lag = version - int(about["version"])
         if self.max_lag is not None and lag > self.max_lag:
             self.dropped += 1

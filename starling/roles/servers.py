@@ -66,7 +66,7 @@ class ParameterShard:
         self._state = self.graph.place(map_leaves(lambda leaf: np.asarray(kept[next(paths)], leaf.dtype), host))
 
     def _host(self, tree: Tree) -> Any:
-        return map_leaves(np.array, with_scopes(self.graph.backend.to_numpy(tree), Params))
+        return with_scopes(tree, Params, lambda leaf: np.array(self.graph.backend.array(leaf)))
 
 
 def parameter_server(shard: ParameterShard, counters: RunCounters, fresh: bool) -> RoleCode:
@@ -110,7 +110,7 @@ def worker(
 ) -> RoleCode:
     """Acts, computes gradients, and sends to every server those of its shard; ``pushed`` is how often it did before."""
     collector: Collector = join((yield from acting.pull(pushed)))
-    tally, prioritizes = Tally(), who.algorithm.plan.prioritizes
+    tally, prioritizes = Tally(), who.plan.prioritizes
     while True:
         chunk = yield from collector.collect()
         feed.add([chunk["data"]])

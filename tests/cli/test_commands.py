@@ -119,7 +119,7 @@ def test_train_then_eval(starling, tmp_path):
         assert str(named) in said.out
     assert "a2c on" in said.err, "progress"
     found = json.loads(starling("eval", run, "--episodes", "3", "--json").out)
-    assert found == {"mean": 10.0, "std": 0.0, "returns": [10.0] * 3, "lengths": [10] * 3}
+    assert found == {"mean": 10.0, "std": 0.0, "returns": [10.0] * 3, "lengths": [10] * 3, "cut": 0}
     said = starling("eval", run, "--episodes", "3", "--seed", "4")
     assert said.code == 0
     assert "return 10.00 ± 0.00 over 3 greedy episodes" in said.out

@@ -175,7 +175,9 @@ def test_the_arrays_of_a_distribution_can_be_summaries(name):
     np.testing.assert_allclose(graph.backend.to_numpy(seen["distribution.logits"]), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_parameters_are_fetched_as_arrays_of_their_own(graph):
+@pytest.mark.parametrize("on_host", [True, False])
+def test_parameters_are_fetched_as_arrays_of_their_own(graph, on_host, monkeypatch):
+    monkeypatch.setattr(type(graph.backend), "on_host", lambda backend, devices: on_host)
     p = graph.parameters()
     for part in (p, {"q": p["q"]}, {"head": p["q"]["head"]}):
         found = graph.fetch(part)

@@ -1,4 +1,7 @@
-"""Kill a process at every moment of saving, or of rewinding, and load what it leaves; prints how many there were."""
+"""Kill a process at every moment of saving, or of rewinding, and load what it leaves; prints how many there were.
+
+``role`` saves a table as a part of a role's state, and goes on with the newest checkpoint that there is.
+"""
 
 import os
 import shutil
@@ -11,6 +14,9 @@ import numpy as np
 from starling.core.spaces import Dict, Int
 from starling.data import Checkpointer, FramePool, Table
 from starling.data.saving import files, manifests
+from starling.data.saving.saveable import SaveableTable
+from starling.data.saving.saved import SavedTable
+from starling.records.checkpoints import Checkpoints
 
 FRAME = Int((8,), 0, 256, "uint8")
 CAPACITY = 20
@@ -61,7 +67,7 @@ def kill_before(operation):
 
     files._write_synced = write_half
     manifests.sync_directory = counted(manifests.sync_directory)
-    for owner, name in ((os, "replace"), (os, "fsync"), (Path, "unlink")):
+    for owner, name in ((os, "replace"), (os, "rename"), (os, "fsync"), (os, "rmdir"), (Path, "unlink")):
         setattr(owner, name, counted(getattr(owner, name)))
 
 
@@ -87,10 +93,15 @@ def loaded(directory):
     table = empty()
     also = saver_of(directory, table).load()
     assert table.inserts == int(also["inserts"])
+    check(table)
+    return table
+
+
+def check(table):
+    """The last items that were inserted are there, frames and all."""
     assert sorted(table.state()["columns"]["n"].tolist()) == list(range(table.inserts - CAPACITY, table.inserts))
     sample = table.sample(4 * CAPACITY)
     assert (sample.data["frame"] == sample.data["n"][:, None]).all()
-    return table
 
 
 def main(root, step):
@@ -130,5 +141,63 @@ def main(root, step):
     print(killed)
 
 
+class Role:
+    """What is saved of a role that has a table, one checkpoint of which is kept."""
+
+    def __init__(self, directory):
+        self.checkpoints = Checkpoints(directory, keep=1, saved_in=SavedTable)
+        self.table = empty()
+        self.part = SaveableTable(self.table)
+
+    def save(self, step):
+        self.checkpoints.save(step, {"of": {"table": self.part}, "inserts": self.table.inserts})
+
+    def resume(self):
+        step = self.checkpoints.latest()
+        self.checkpoints.rewind(step)
+        state, _ = self.checkpoints.load(step)
+        self.part.restore(state["of"]["table"])
+        assert self.table.inserts == state["inserts"]
+        check(self.table)
+        return step
+
+
+def main_of_role(root):
+    os.fsync = lambda descriptor: None
+    directory, before = root / "checkpoints", root / "before"
+    role = Role(directory)
+    for step, (first, behind) in {0: (0, 0), 10: (0, 25), 20: (25, 37)}.items():
+        insert(role.table, first, behind)
+        role.save(step)
+    shutil.copytree(directory, before)
+    insert(role.table, 37, 45)
+
+    def work(operation):
+        kill_before(operation)
+        role.save(30)
+
+    killed, finished, found = 0, False, set()
+    while not finished:
+        shutil.rmtree(directory)
+        shutil.copytree(before, directory)
+        finished = in_child(lambda operation=killed: work(operation))
+        resumed = Role(directory)
+        step = resumed.resume()
+        found.add(step)
+        assert resumed.table.inserts == {20: 37, 30: 45}[step]
+        insert(resumed.table, resumed.table.inserts, resumed.table.inserts + 3)
+        resumed.save(step + 1)
+        assert resumed.checkpoints.steps() == [step + 1]
+        assert manifests.Manifests(directory / "parts" / "of.table").numbers() == [step + 1]
+        assert Role(directory).resume() == step + 1
+        killed += not finished
+    assert step == 30
+    assert found == {20, 30}
+    print(killed)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    if sys.argv[2] == "role":
+        main_of_role(Path(sys.argv[1]))
+    else:
+        main(Path(sys.argv[1]), sys.argv[2])

@@ -7,6 +7,7 @@ import functools
 import sys
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
@@ -210,6 +211,13 @@ def test_missing_mujoco_names_the_command_that_installs_it(monkeypatch):
     monkeypatch.setattr(gym, "make", refuse)
     with pytest.raises(MissingExtraError, match=r"pip install 'starling-rl\[mujoco\]'"):
         make("Hopper-v5", 1, 0)
+
+
+def test_the_mujoco_extra_steps_hopper():
+    pytest.importorskip("mujoco")
+    with make("Hopper-v5", 2, 0) as envs:
+        assert envs.reset().shape == (2, 11)
+        assert envs.step(np.zeros((2, 3), np.float32)).obs.shape == (2, 11)
 
 
 class Adapter(GymEnvs):

@@ -19,7 +19,7 @@ from starling.core.errors import CheckpointError, ConfigError, EnvError, Request
 from starling.core.spaces import Bool
 from starling.core.trees import items
 from starling.envs import GymEnvs, PoolEnvs, make
-from starling.envs.channels import STEP, Channel, Message, pack, unpack
+from starling.envs.channels import STEP, Channel, Packet, pack, unpack
 from starling.envs.tolerant import Tolerance
 from starling.envs.worker_processes import WorkerTraceback
 
@@ -340,7 +340,7 @@ def test_messages_arrive_whole_and_in_order_and_an_end_is_noticed():
 
     left, right = (Channel(end) for end in socket.socketpair())
     assert right.poll() is None
-    left.send(Message(3), Message(-1, b"x" * 100_000), Message(4))
+    left.send(Packet(3), Packet(-1, b"x" * 100_000), Packet(4))
     received = [right.receive(spin=0.001) for _ in range(3)]
     assert [message.code for message in received] == [3, -1, 4]
     assert [len(message.content) for message in received] == [0, 100_000, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from starling.executors.processes import Supervisor
 from starling.executors.recording import replay
 from starling.formations import RoleId
 from starling.records.hashes import parameter_hash
-from tests.executors.programs import Watcher, program_of
+from tests.executors.programs import Watcher, program_of, trained
 
 SLOW = pytest.mark.slow
 
@@ -205,3 +206,20 @@ print([name for name in ("jax", "torch", "numba") if name in sys.modules])
         script = code.replace("ALGO", algo).replace("FORMATION", formation)
         said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=Path.cwd())
         assert said.stdout.strip() == "[]", said.stderr
+
+
+def test_roles_whose_descriptors_have_high_numbers_run():
+    """``select`` fails from descriptor 1,024 on; a run of hundreds of roles gets there."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 4096:
+        pytest.skip("this machine allows no process more than a few files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, hard))
+    held = []
+    try:
+        while not held or held[-1] < 1100:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+        assert trained("a2c", "sync", "processes", steps=64, actors=2)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

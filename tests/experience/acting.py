@@ -11,8 +11,9 @@ from starling.algorithms.base import inputs_of
 from starling.backends import get_backend
 from starling.components.graph.assembly import assemble
 from starling.components.graph.build import build
-from starling.envs import make
-from starling.roles.acting import LocalActing
+from starling.envs import AsyncEnvs, Envs, make
+from starling.envs.ready_rows import ReadyRows
+from starling.roles.acting import LocalActing, ReadyActing
 from starling.roles.collector import Collector, Exploring
 from starling.roles.policy import Policy
 
@@ -27,16 +28,23 @@ def finished(code: Any) -> Any:
 
 
 def collector_for(algo: str, env: Any, count: int = 1, seed: int = 0, chunk: int = 1, **settings: Any) -> Collector:
-    """A collector on NumPy; chunks of open length hold ``chunk`` steps of each environment."""
-    envs = make(env, count, seed)
+    """A collector on NumPy; chunks of open length hold ``chunk`` steps of each row. ``env`` may be AsyncEnvs."""
+    envs: Envs = ReadyRows(env) if isinstance(env, AsyncEnvs) else make(env, count, seed)
+    count = envs.count
     cls = ALGORITHMS[algo]
     config = cls.Config(**{"envs": count, "hidden": (4,), **settings})
     algorithm = cls.compose(config, envs.observation_space, envs.action_space)
     graph = build(assemble(algorithm, inputs_of(algorithm), algorithm.traced), get_backend("numpy"), seed=1)
     policy = Policy(graph)
-    accumulator = algorithm.plan.accumulator(algorithm.step_spaces, count, chunk)
-    exploring = Exploring(algorithm, np.arange(count), count, 1_000)
-    return Collector(LocalActing(policy, count), envs, accumulator, algorithm, exploring, seed)
+    acting, plan, exploring = (
+        LocalActing(policy, count),
+        algorithm.plan,
+        Exploring(algorithm, np.arange(count), count, 1_000),
+    )
+    if isinstance(envs, ReadyRows):
+        accumulator = plan.asynchronous_accumulator(algorithm.step_spaces, count, chunk)
+        return Collector(ReadyActing(acting, envs), envs, accumulator, algorithm, exploring, seed)
+    return Collector(acting, envs, plan.accumulator(algorithm.step_spaces, count, chunk), algorithm, exploring, seed)
 
 
 def collect(collector: Collector) -> dict[str, Any]:

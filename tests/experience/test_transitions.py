@@ -13,7 +13,7 @@ from starling.experience.cadence import Round
 from starling.experience.plan import StepSpaces
 from starling.experience.transitions import Transitions
 from tests.experience.acting import collect, collector_for
-from tests.experiments.toys import Cut, Over
+from tests.experiments.toys import Cut, Over, Toy
 
 GAMMA = 0.5
 
@@ -41,6 +41,15 @@ def test_rows_that_are_no_steps_never_become_transitions():
     envs = gym.vector.SyncVectorEnv([Cut], autoreset_mode=gym.vector.AutoresetMode.NEXT_STEP)
     collector = transitions(envs)
     assert len(items_of(collector, 12)["reward"]) == collector.steps == 10
+
+
+def test_a_collector_whose_environments_begin_anew_when_restored_leaves_their_open_windows():
+    one, other = (transitions(gym.vector.SyncVectorEnv([Toy]), n_step=3, chunk=5) for _ in range(2))
+    items_of(one, 1)
+    other.restore(one.state())
+    items = items_of(other, 4)
+    steps = np.minimum(3, 10 - items["obs"][:, 0])
+    np.testing.assert_array_equal(items["next_obs"] - items["obs"], np.stack([steps, 0 * steps], axis=1))
 
 
 def test_n_step_returns_stop_at_the_end_of_an_episode():

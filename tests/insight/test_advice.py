@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
+from starling.core.errors import ConfigError
 from starling.experiments.config import resolve
 from starling.insight.advice import HANDOVER, recommend
-from starling.insight.timing import Timings, repeat, time_parts
+from starling.insight.timing import Timed, Timings, programs_of, repeat, time_parts
 
 FITS = dict.fromkeys(("single", "sync", "actor_learner", "central_inference"))
 MS = 1e-3
 
 
-def timings(**changes) -> Timings:
-    """Eight environments of 1 ms a step each on four processors; inference and updates cost next to nothing."""
-    made = Timings(
-        envs=8,
-        length=20,
-        replays=False,
-        cores=4,
-        env={1: 1 * MS, 8: 8 * MS},
-        inference={"numpy": {1: 0.01 * MS, 8: 0.02 * MS}, "jax": {1: 0.05 * MS, 8: 0.05 * MS}},
-        acting={1: 1.02 * MS, 8: 8.16 * MS},
-        update={"jax": 1 * MS, "torch": 5 * MS},
-        steps_per_update=160.0,
-        transport=0.1 * MS,
+PARTS = {  # eight environments of 1 ms a step each; inference and updates cost next to nothing
+    "env": {1: 1 * MS, 8: 8 * MS},
+    "inference": {"numpy": {1: 0.01 * MS, 8: 0.02 * MS}, "jax": {1: 0.05 * MS, 8: 0.05 * MS}},
+    "acting": {1: 1.02 * MS, 8: 8.16 * MS},
+    "update": {"jax": 1 * MS, "torch": 5 * MS},
+}
+
+
+def timings(steps_per_update=160, cores=4, load=0.0, replays=False, **changes) -> Timings:
+    """What was timed, on four processors unless ``changes`` and the like say otherwise."""
+    env, inference, acting, update = (PARTS | changes).values()
+    envs = max(env)
+
+    def timed(part, backend, rows, seconds, steps):
+        return Timed(part, backend, rows, seconds, 2, seconds, steps)
+
+    parts = (
+        *(timed("env", "", rows, seconds, rows) for rows, seconds in env.items()),
+        *(timed("inference", name, rows, x, rows) for name, each in inference.items() for rows, x in each.items()),
+        *(timed("acting", "numpy", rows, seconds, rows) for rows, seconds in acting.items()),
+        *(timed("update", name, envs, seconds, steps_per_update) for name, seconds in update.items()),
+        timed("transport", "", envs, 0.1 * MS, 20 * envs),  # a chunk has twenty steps of each environment
     )
-    return dataclasses.replace(made, **changes)
+    return Timings(parts=parts, envs=envs, replays=replays, cores=cores, load=load)
 
 
 def by_name(advice):
@@ -84,9 +92,9 @@ def test_where_learning_is_most_of_the_work_no_more_actors_are_asked_for():
 
 
 def test_rollouts_are_shared_equally_and_replay_by_any_number():
-    six = timings(envs=6, cores=4, env={1: MS, 6: 6 * MS}, acting={1: MS, 6: 6 * MS}, steps_per_update=120.0)
+    six = timings(cores=4, env={1: MS, 6: 6 * MS}, acting={1: MS, 6: 6 * MS}, steps_per_update=120)
     assert by_name(recommend(six, FITS))["actor_learner"].actors in (1, 2, 3, 6)
-    replay = timings(envs=1, replays=True, cores=5, env={1: MS}, acting={1: MS}, inference={"numpy": {1: 0.01 * MS}})
+    replay = timings(replays=True, cores=5, env={1: MS}, acting={1: MS}, inference={"numpy": {1: 0.01 * MS}})
     assert by_name(recommend(replay, FITS))["actor_learner"].actors == 5
 
 
@@ -127,16 +135,24 @@ def test_the_first_call_which_may_compile_is_timed_apart():
 
 def test_every_part_is_timed():
     small = {"hidden": [8], "envs": 2, "learning_starts": 50, "batch_size": 16, "alpha": 0.6}
-    heard = []
-    found = time_parts(
-        resolve({"algo": "dqn", "env": "CartPole-v1", "preset": "none", "dqn": small}), 0.2, heard.append
-    )
-    assert tuple(heard) == found.parts
-    assert set(found.env) == set(found.acting) == {1, 2}
-    assert set(found.inference) >= {"numpy", "jax"}
-    assert set(found.update) >= {"jax"}
-    assert found.replays
-    assert found.steps_per_update == 4.0
+    run = resolve({"algo": "dqn", "env": "CartPole-v1", "preset": "none", "dqn": small})
+    found = Timings(parts=tuple(time_parts(programs_of(run), 0.2)), envs=2, replays=True, cores=2)
+    rows = {part: [timed.rows for timed in found.of(part)] for part in ("env", "acting", "transport")}
+    assert rows == {"env": [1, 2], "acting": [1, 2], "transport": [2]}
+    assert {timed.backend for timed in found.of("inference")} >= {"numpy", "jax"}
+    assert {timed.backend for timed in found.of("update")} >= {"jax"}
+    assert {timed.steps for timed in found.of("update")} == {4}
     assert all(timed.seconds > 0 and timed.calls >= 1 for timed in found.parts)
-    assert found.acting[2] > found.env[2], "acting includes the environments"
+    assert found.at("acting", 2) > found.at("env", 2), "acting includes the environments"
     assert recommend(found, FITS).option.rate > 0
+
+
+def test_an_algorithm_that_nobody_acts_for_is_refused():
+    with pytest.raises(ConfigError, match="bc learns from a data set, and nobody acts"):
+        programs_of(resolve({"algo": "bc", "env": "CartPole-v1"}))
+
+
+def test_an_algorithm_with_a_module_is_timed_on_the_backend_of_the_module():
+    torso = {"type": "tests.backends.test_modules:TorchNet"}
+    run = resolve({"algo": "a2c", "env": "CartPole-v1", "preset": "none", "a2c": {"torso": torso}})
+    assert set(programs_of(run)) == {"torch"}

@@ -7,17 +7,17 @@ import json
 import pytest
 
 from starling.executors.waits import Wait
-from starling.insight.diagnosis import diagnose
+from starling.insight.diagnosis import diagnose, how_it_stands, to_mapping, who_waits
 from starling.insight.measures import measure
 from tests.insight.statuses import actors_and_learner, broadcast, evidence, queue, reports, role, status
 
 
-def found(diagnosis, level=None):
-    return [finding for finding in diagnosis.findings if level in (None, finding.level)]
+def found(findings, level=None):
+    return [finding for finding in findings if level in (None, finding.level)]
 
 
-def only(diagnosis, level):
-    (finding,) = found(diagnosis, level)
+def only(findings, level):
+    (finding,) = found(findings, level)
     return finding
 
 
@@ -116,8 +116,9 @@ def apex(
 
 def test_a_limiter_that_holds_the_learner_back_asks_for_more_actors_or_more_samples_per_insert():
     why = "sample waits: samples/insert 8.2 > 8+margin (340 samples ahead, 320 allowed)"
-    diagnosis = diagnose(evidence(apex((25, 75), (96, 4), NO_SAMPLES, why)))
-    assert diagnosis.limiter == [f"buffer-0: {why}"]
+    seen = evidence(apex((25, 75), (96, 4), NO_SAMPLES, why))
+    assert to_mapping(seen)["limiter"] == [f"buffer-0: {why}"]
+    diagnosis = diagnose(seen)
     assert only(diagnosis, "bottleneck").subject == "actor"
     note = only(diagnosis, "note")
     assert note.subject == "limiter"
@@ -150,9 +151,9 @@ def test_what_a_limiter_does_is_read_from_fields_whatever_its_reason_says():
 
 
 def test_a_buffer_that_takes_whatever_comes_is_not_limited():
-    diagnosis = diagnose(evidence(apex((60, 40), (80, 20))))
-    assert diagnosis.limiter == []
-    assert not found(diagnosis, "note")
+    seen = evidence(apex((60, 40), (80, 20)))
+    assert to_mapping(seen)["limiter"] == []
+    assert not found(diagnose(seen), "note")
 
 
 def test_a_busy_buffer_is_the_bottleneck():
@@ -196,9 +197,9 @@ def test_learners_that_wait_for_each_other_name_the_one_that_works_most():
             *(broadcast("weights", f"learner-{i}", "actor", 100) for i in range(2)),
         ],
     )
-    diagnosis = diagnose(evidence(made))
-    assert (diagnosis.edges[0].source, diagnosis.edges[0].rate) == ("learner", 5.0)
-    assert only(diagnosis, "bottleneck").subject == "learner"
+    (gradients, *_) = measure(made).edges
+    assert (gradients.source, gradients.rate) == ("learner", 5.0)
+    assert only(diagnose(evidence(made)), "bottleneck").subject == "learner"
     made["roles"][1] = role("learner-1", 60, {"gradients": 40}, passed={"gradients": 500})
     assert (
         "learners wait 60 % for each other on `gradients`: learner-1"
@@ -218,6 +219,15 @@ def test_a_silent_role_is_frozen_or_computes():
     )
 
 
+def test_actors_that_have_gone_while_a_trained_run_evaluates_are_no_problem():
+    made = actors_and_learner((83, 17), (39, 61, 0))
+    gone = {"actor-0": "gone", "actor-1": "gone"}
+    assert len(found(diagnose(evidence(made, processes=gone)), "problem")) == 2
+    made["roles"][0]["state"] = "done"
+    assert not found(diagnose(evidence(made, processes=gone)), "problem")
+    assert how_it_stands(evidence(made)).endswith("trained to the end: it evaluates")
+
+
 def test_a_role_that_has_not_begun_is_told_of_after_a_while():
     made = actors_and_learner((1, 0), (0, 0, 0))
     made["roles"][1]["silent_seconds"] = None
@@ -229,12 +239,12 @@ def test_a_role_that_has_not_begun_is_told_of_after_a_while():
 def test_a_lost_role_shows_the_last_lines_of_its_log():
     made = actors_and_learner((83, 17), (39, 61, 0))
     made["roles"][2]["restarts"] = 4
-    diagnosis = diagnose(evidence(made, logs={"actor-1": ["Traceback …", "ValueError: the wheel came off"]}))
-    problem = only(diagnosis, "problem")
+    seen = evidence(made, logs={"actor-1": ["Traceback …", "ValueError: the wheel came off"]})
+    problem = only(diagnose(seen), "problem")
     assert problem.text == "actor-1 was lost 4 times"
     assert problem.remedy == "see logs/actor-1.log"
     assert problem.lines[-1] == "ValueError: the wheel came off"
-    assert diagnosis.restarts == {"actor-1": 4}
+    assert to_mapping(seen)["restarts"] == {"actor-1": 4}
     assert "killed" in only(diagnose(evidence(made)), "problem").remedy, "an empty log says something too"
 
 
@@ -255,9 +265,9 @@ def test_an_actor_that_is_slower_than_its_fellows_is_named():
 
 def test_old_experience_and_dropped_chunks_are_told():
     made = actors_and_learner((83, 17), (39, 61, 0))
-    fresh = diagnose(evidence(made, metrics=reports((100, 1.0), lag_mean=1.5, lag_max=3.0, dropped_chunks=0.0)))
+    fresh = evidence(made, metrics=reports((100, 1.0), lag_mean=1.5, lag_max=3.0, dropped_chunks=0.0))
     assert fresh.lag == {"mean": 1.5, "max": 3.0, "dropped_chunks": 0.0}
-    assert not found(fresh, "note")
+    assert not found(diagnose(fresh), "note")
     old = diagnose(evidence(made, metrics=reports((100, 1.0), lag_mean=25.0, lag_max=60.0, dropped_chunks=0.0)))
     assert "25 updates old on average, 60 at most" in only(old, "note").text
     dropped = reports((100, 1.0), lag_mean=1.0, lag_max=2.0, dropped_chunks=180.0)  # of 400 + 500 that were sent
@@ -279,7 +289,7 @@ def test_who_waits_for_whom_is_told_with_the_reason():
     made = apex((98, 2), (12, 88), NO_INSERTS, "insert waits: samples/insert 7.9 < 8−margin")
     for each in made["roles"][2:]:
         each |= {"state": "waiting", "waiting": Wait("put", ("experience",)).to_mapping(), "for_seconds": 1.25}
-    assert diagnose(evidence(made)).waits == [
+    assert who_waits(measure(made)) == [
         "buffer-0 waits for 'requests' or 'priorities' (insert waits: samples/insert 7.9 < 8−margin) → learner, "
         "for 0.5 s",
         "3 actors (actor-0, actor-1, actor-2) wait to put on 'experience', which is full → buffer, for 1.2 s",
@@ -300,7 +310,7 @@ def test_who_waits_for_whom_is_told_with_the_reason():
 def test_every_wait_is_told_of_one_role_and_of_several(wait, one, several):
     for count, expected in ((1, f"actor-0 {one}"), (2, f"2 actors (actor-0, actor-1) {several}")):
         made = status("sync", [role(f"actor-{i}", 5, waiting=wait) for i in range(count)], [])
-        (told,) = diagnose(evidence(made)).waits
+        (told,) = who_waits(measure(made))
         assert told.startswith(expected)
 
 
@@ -329,21 +339,21 @@ def test_two_statuses_give_what_happened_between_them():
 
 def test_how_a_run_stands_or_ended():
     rows = reports((1000, 1.0), (3000, 2.0))
-    assert diagnose(evidence(metrics=rows)).state == "running for 2 s, 3,000 of 1,000,000 steps, 2,000 steps/s"
+    assert how_it_stands(evidence(metrics=rows)) == "running for 2 s, 3,000 of 1,000,000 steps, 2,000 steps/s"
     ended = {"env_steps": 3000, "seconds": 2.0, "env_steps_per_second": 1500.0}
     told = {
-        status: diagnose(evidence(alive=False, metrics=rows, summary={**ended, "status": status})).state
+        status: how_it_stands(evidence(alive=False, metrics=rows, summary={**ended, "status": status}))
         for status in ("finished", "interrupted", "failed")
     }
     assert told["finished"] == "finished after 3,000 steps in 2.0 s (1,500 steps/s)"
     for how in ("interrupted", "failed"):
         assert f"{how} after 3,000 steps" in told[how]
         assert "`starling resume runs/one` goes on" in told[how]
-    killed = diagnose(evidence(alive=False, metrics=rows)).state
+    killed = how_it_stands(evidence(alive=False, metrics=rows))
     assert killed.startswith("dead: no process holds it")
     assert "starling resume runs/one" in killed
     earlier = {**ended, "status": "interrupted", "env_steps": 1000}  # it was resumed since, and then killed
-    assert diagnose(evidence(alive=False, metrics=rows, summary=earlier)).state.startswith("dead")
+    assert how_it_stands(evidence(alive=False, metrics=rows, summary=earlier)).startswith("dead")
 
 
 def test_a_failed_run_shows_the_last_words_of_its_roles():
@@ -364,10 +374,10 @@ def test_a_run_without_status_is_told_from_its_metrics():
 
 
 def test_a_diagnosis_is_plain_values():
-    mapping = diagnose(evidence(actors_and_learner((83, 17), (39, 61, 0)))).to_mapping()
+    mapping = to_mapping(evidence(actors_and_learner((83, 17), (39, 61, 0))))
     assert json.loads(json.dumps(mapping)) == mapping
     assert mapping["slowest"] == "learner-0"
-    mapping = diagnose(evidence(apex((98, 2), (12, 88), NO_INSERTS, "it is full"))).to_mapping()
+    mapping = to_mapping(evidence(apex((98, 2), (12, 88), NO_INSERTS, "it is full")))
     assert json.loads(json.dumps(mapping)) == mapping
     waiting = mapping["roles"][1]["waiting"]
     assert (waiting["effect"], waiting["edges"], waiting["reason"]) == ("take", list(NO_INSERTS), "it is full")

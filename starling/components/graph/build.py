@@ -77,7 +77,9 @@ class Graph:
         return xp.concat([xp.reshape(leaf, (-1,)) for leaf in flat])
 
     def fetch(self, params: Tree) -> Params:
-        """Parameters as NumPy arrays of their own, in one transfer from their device."""
+        """Parameters as NumPy arrays of their own, in one transfer from a device with a memory of its own."""
+        if self.backend.on_host(self.devices):
+            return with_scopes(params, Params, lambda leaf: np.array(self.backend.array(leaf)))
         paths = tuple(path for path, _ in items(params))
         if not paths:
             return with_scopes(params, Params)

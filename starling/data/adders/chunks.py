@@ -34,12 +34,12 @@ class Chunk:
         if rows < 1:
             raise ConfigError(f"rows={rows}; a chunk has room for one item at least.")
         self.signature, self.rows = signature, rows
-        self._spaces = [leaf for _, leaf in signature.items()]
+        self._layout = [(leaf.shape, leaf.numpy_dtype) for _, leaf in signature.items()]
         self._count = 0
         self._leaves = self._room()
 
     def _room(self) -> Leaves:
-        return [np.empty((self.rows, *leaf.shape), leaf.numpy_dtype) for leaf in self._spaces]
+        return [np.empty((self.rows, *shape), dtype) for shape, dtype in self._layout]
 
     def __len__(self) -> int:
         return self._count
@@ -77,8 +77,7 @@ class Chunk:
         """Continue from ``state()`` of a chunk of the same signature; what was gathered here is dropped."""
         given = [np.asarray(state["items"][str(i)]) for i in range(len(state["items"]))]
         shapes = [(leaf.shape[1:], leaf.dtype) for leaf in given]
-        expected = [(leaf.shape, leaf.numpy_dtype) for leaf in self._spaces]
-        if shapes != expected:
-            raise DataError(f"the state has leaves {shapes}, this chunk {expected}; is it of another signature?")
+        if shapes != self._layout:
+            raise DataError(f"the state has leaves {shapes}, this chunk {self._layout}; is it of another signature?")
         self._count = 0
         self.insert_leaves(given, len(given[0]))

@@ -4,8 +4,9 @@
     saver.save(number)               # inserts wait for a few milliseconds at a time
     Checkpointer("run/tables", {"replay": fresh}).load(number)
 
-Numbers are the caller's, or count by themselves. A role saves its tables, then its own checkpoint under the same
-number; killed in between, it resumes with ``load(number)`` and ``rewind(number)`` of the newest that both have.
+Numbers are the caller's, or count by themselves. Who saves more than tables saves these first, then the rest under the
+same number, and calls ``retain`` with the numbers of the rest; killed in between, it goes on with ``load(number)`` of
+the newest that both have.
 
 A checkpoint is a manifest (JSON) that names block files (safetensors) with their checksums. Blocks are written and
 fsynced, and only then named by a manifest that is renamed into place. A block that did not change since this
@@ -21,7 +22,7 @@ import contextlib
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ import numpy as np
 from starling.core.errors import CheckpointError, ConfigError
 from starling.core.trees import items, nest
 from starling.data.saving.files import read_tensors, write_tensors
-from starling.data.saving.manifests import Manifests, entries_of
+from starling.data.saving.manifests import Manifests
 from starling.data.saving.sources import LARGEST_PIECE, Source, batches, sources_of
 from starling.data.saving.warm_up import warm_up
 from starling.data.tables.copy_on_write import FrozenArrays
@@ -48,7 +49,8 @@ class Checkpointer:
     ``block_bytes`` is how much is copied while inserts wait. ``compress`` compresses the blocks, which pays for
     images. ``also`` returns a further tree of arrays and numbers, taken at the same moment (the adders' states,
     say); ``load`` returns it. ``guard`` is a lock to be held at that moment, taken before the tables' own. The
-    newest ``keep`` checkpoints stay.
+    newest ``keep`` checkpoints stay; None: all, until ``retain``. ``alone`` says that nobody uses the tables while they
+    are saved: then nothing is compiled ahead for others, and no breath is left to them.
     """
 
     def __init__(
@@ -60,12 +62,14 @@ class Checkpointer:
         compress: bool = False,
         block_bytes: int = 8_000_000,
         guard: threading.Lock | None = None,
-        keep: int = 2,
+        keep: int | None = 2,
+        alone: bool = False,
     ) -> None:
-        if keep < 1:
+        if keep is not None and keep < 1:
             raise ConfigError(f"keep={keep}; at least the newest checkpoint stays.")
         self.directory = Path(directory)
         self._also, self._compress, self._block_bytes = also, compress, block_bytes
+        self._breath, self._alone = 0.0 if alone else BREATH, alone
         self._tables, self._sources = list(tables.values()), sources_of(tables)
         self._manifests = Manifests(self.directory, keep)
         self._known: dict[tuple[str, str, int], tuple[str, dict[str, Any]]] = {}  # source, part, block → digest, entry
@@ -85,14 +89,15 @@ class Checkpointer:
         ``number`` is larger than those of all checkpoints in the directory; without it, by one.
         """
         with self._saving:
-            newest = max(self.numbers(), default=0)
-            number = newest + 1 if number is None else number
-            if number <= newest:
+            found = self.numbers()
+            number = max(found, default=0) + 1 if number is None else number
+            if found and number <= found[-1]:
                 raise CheckpointError(
-                    f"number={number}, and {self.directory} has {self.numbers()}; a checkpoint is newer than those "
+                    f"number={number}, and {self.directory} has {found}; a checkpoint is newer than those "
                     f"before it. To go back, call rewind({number - 1}) first."
                 )
-            warm_up(self._tables)
+            if not self._alone:
+                warm_up(self._tables)
             self.directory.mkdir(parents=True, exist_ok=True)
             frozen = [source.prepare() for source in self._sources]
             try:
@@ -140,7 +145,7 @@ class Checkpointer:
                 out = np.full(end - start, 0, arrays.dtype(name))  # memory is found before others wait
                 with source.lock:
                     copies[f"{name}:{start}"] = arrays.copy(name, start, end, out)
-                time.sleep(BREATH)
+                time.sleep(self._breath)
             stamped += [copies[f"{name}:{start}"] for name, start, _ in batch if name == source.stamped]
             name = f"{number:08d}-{source.name}-arrays-{i:06d}.safetensors"
             entries.append(self._write_block((source.name, "arrays", i), _digest(copies), name, copies))
@@ -163,7 +168,7 @@ class Checkpointer:
                 behind = min(first + step, end)
                 with source.lock:
                     moment.rows.copy(first, behind, [copy[first - start : behind - start] for copy in copies])
-                time.sleep(BREATH)
+                time.sleep(self._breath)
             name = f"{number:08d}-{source.name}-{block:06d}.safetensors"
             tensors = dict(zip(source.paths, copies))
             entries.append(self._write_block((source.name, "rows", block), digest, name, tensors, [start, end]))
@@ -201,8 +206,7 @@ class Checkpointer:
         reasons: list[str] = []
         for candidate in reversed(found) if number is None else [number]:
             try:
-                manifest = self._manifests.read(candidate)
-                self._verify(manifest)
+                manifest = self._manifests.verify(candidate)
             except CheckpointError as error:
                 reasons.append(str(error))
                 continue
@@ -213,8 +217,12 @@ class Checkpointer:
 
     def rewind(self, number: int) -> None:
         """Delete the checkpoints that are newer than ``number``, so that the next one may take its place after it."""
+        self.retain([found for found in self.numbers() if found <= number])
+
+    def retain(self, numbers: Collection[int]) -> None:
+        """Delete all other checkpoints."""
         with self._saving:
-            named = self._manifests.retain([found for found in self.numbers() if found <= number])
+            named = self._manifests.retain(numbers)
             self._known = {key: known for key, known in self._known.items() if known[1]["file"] in named}
 
     def saved_trees(self) -> list[Any]:
@@ -225,11 +233,6 @@ class Checkpointer:
                 manifest = self._manifests.read(number)
                 trees.append(nest(read_tensors(self.directory, manifest["also"])))
         return trees
-
-    def _verify(self, manifest: dict[str, Any]) -> None:
-        """Raise unless every file is there and whole."""
-        for entry in entries_of(manifest):
-            read_tensors(self.directory, entry)
 
     def _restore(self, manifest: dict[str, Any]) -> Any:
         theirs = manifest["sources"]

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from starling.core.errors import CheckpointError
-from starling.data.saving.files import sync_directory, write_bytes
+from starling.data.saving.files import read_tensors, sync_directory, write_bytes
 
-__all__ = ["Manifests", "entries_of"]
+__all__ = ["Manifests"]
 
 FORMAT = 2
-NAME = re.compile(r"manifest-(\d{8})\.json")
+NAME = re.compile(r"manifest-(\d{8,18})\.json")
 
 
-def entries_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+def _entries_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     """The entries of all files that a manifest names."""
     found = [
         part
@@ -30,9 +30,9 @@ def entries_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class Manifests:
-    """The numbered manifests of a directory; the newest ``keep`` checkpoints stay when another is written."""
+    """The numbered manifests of a directory; the newest ``keep`` checkpoints stay when another is written, or all."""
 
-    def __init__(self, directory: Path, keep: int) -> None:
+    def __init__(self, directory: Path, keep: int | None = None) -> None:
         self.directory, self._keep = directory, keep
 
     def _path(self, number: int) -> Path:
@@ -50,7 +50,8 @@ class Manifests:
         signed = json.dumps({"digest": hashlib.sha256(text.encode()).hexdigest(), "manifest": text})
         sync_directory(self.directory)  # the files have their names before a manifest speaks of them
         write_bytes(self._path(number), signed.encode())
-        self.retain(self.numbers()[-self._keep :])
+        if self._keep is not None:
+            self.retain(self.numbers()[-self._keep :])
         return self._path(number)
 
     def read(self, number: int) -> dict[str, Any]:
@@ -69,6 +70,13 @@ class Manifests:
             raise CheckpointError(f"{path} has the format {manifest.get('format')}; this version reads {FORMAT}.")
         return manifest
 
+    def verify(self, number: int) -> dict[str, Any]:
+        """A manifest of which every file is there and whole; CheckpointError otherwise."""
+        manifest = self.read(number)
+        for entry in _entries_of(manifest):
+            read_tensors(self.directory, entry)
+        return manifest
+
     def retain(self, numbers: Collection[int]) -> set[str]:
         """Delete all other checkpoints, and the files that none of these names; returns those that they name.
 
@@ -84,7 +92,7 @@ class Manifests:
         named: set[str] = set()
         for number in numbers:
             with contextlib.suppress(CheckpointError):  # a torn one names nothing
-                named |= {entry["file"] for entry in entries_of(self.read(number))}
+                named |= {entry["file"] for entry in _entries_of(self.read(number))}
         for path in self.directory.iterdir():
             if path.suffix in (".safetensors", ".partial") and path.name not in named:
                 path.unlink(missing_ok=True)

@@ -14,16 +14,16 @@ import numpy as np
 from starling.core.random import stream
 from starling.core.trees import leaves, map_leaves
 from starling.envs.actions import ActionCodec
-from starling.envs.findings import Finding, error, ok, warning
+from starling.envs.check_results import CheckResult, error, ok, warning
 from starling.envs.observations import Unfit, observation_codec
 from starling.envs.spaces import from_gymnasium
 
-__all__ = ["Probe"]
+__all__ = ["RandomPlay"]
 
 OBSERVATION_REMEDY = "Return what observation_space declares, or declare what you return."
 
 
-class Probe:
+class RandomPlay:
     """Plays ``steps`` random steps and keeps the first finding of each kind."""
 
     def __init__(self, env: gym.Env[Any, Any], seed: int, steps: int) -> None:
@@ -32,18 +32,18 @@ class Probe:
         self._codec = observation_codec(env.observation_space)
         self._space = from_gymnasium(env.observation_space)
         self._actions = ActionCodec(env.action_space, 1)
-        self._found: dict[str, Finding] = {}
+        self._found: dict[str, CheckResult] = {}
         self._place = ""
         self._previous: tuple[Any, Any] | None = None  # the last observation, and a copy taken when it arrived
         self._ends: list[tuple[int, bool, bool]] = []  # length, terminated, truncated of each episode
 
-    def run(self) -> list[Finding]:
+    def run(self) -> list[CheckResult]:
         self._look_at_seeding()
         if "seeding" not in self._found and self._reset():
             self._play()
         return self._report()
 
-    def _note(self, finding: Finding) -> None:
+    def _note(self, finding: CheckResult) -> None:
         self._found.setdefault(finding.what, finding)
 
     def _look_at_seeding(self) -> None:
@@ -147,7 +147,7 @@ class Probe:
                 self._note(warning("buffers", f"the observation before {self._place} was overwritten", rule, remedy))
         self._previous = (observation, map_leaves(np.array, observation))
 
-    def _report(self) -> list[Finding]:
+    def _report(self) -> list[CheckResult]:
         findings = list(self._found.values())
         if not any(finding.level == "error" for finding in findings):
             findings += self._episode_ends()
@@ -162,7 +162,7 @@ class Probe:
         stopped = bool({"seeding", "exceptions", "results", "observation"} & self._found.keys())
         return findings + [ok(k, text) for k, text in passed.items() if k not in self._found and not stopped]
 
-    def _episode_ends(self) -> Iterator[Finding]:
+    def _episode_ends(self) -> Iterator[CheckResult]:
         if not self._ends:
             rule = "Episodes end: learning from returns, evaluation and resuming need them to."
             remedy = "Give max_episode_steps=…, which truncates, unless the task is meant to go on for ever."

@@ -1,4 +1,4 @@
-"""Edges in shared memory, one at a time."""
+"""A pool of slots and its lanes, one at a time."""
 
 from __future__ import annotations
 
@@ -6,19 +6,8 @@ import numpy as np
 import pytest
 
 from starling.core.errors import RunError
-from starling.executors.shared_edges import NONE, Pool, SharedCell, SharedEdges, SharedGroup
-from starling.formations import Edge, Formation, RoleId, Roles
-
-ANYONE = RoleId("actor", 0)
-
-
-def item(number):
-    return {"a": np.full((2, 3), number, np.float32), "b": np.int64(number)}
-
-
-def number_of(taken):
-    assert (taken["a"] == taken["b"]).all()
-    return int(taken["b"])
+from starling.core.lockfree.pool import NONE, Pool
+from tests.core.lockfree.messages import item, number_of
 
 
 def pool_of(senders=1, depth=1, loans=1, keeps=False, descriptor=None):
@@ -189,38 +178,3 @@ def test_memory_grows_with_actors_and_not_with_their_square():
     assert 132 * message <= size <= 132 * message + 100_000
     assert size <= 2e9
     assert Pool.size(rollout, senders=256, depth=1, loans=4) < 2 * size
-
-
-def test_a_segment_belongs_to_each_receiver_of_a_queue_so_descriptors_grow_with_roles():
-    edges = (
-        Edge("experience", "queue", "actor", "learner", pinned=True),
-        Edge("weights", "broadcast", "learner", "actor", pinned=True),
-        Edge("agreement", "collective", "learner", "learner"),
-    )
-    formation = Formation("many", (Roles("learner", 2), Roles("actor", 60)), edges, "learner")
-    blank = {"x": np.zeros(3)}
-    shared = SharedEdges(formation, {"experience": blank, "weights": blank, "agreement": blank})
-    try:
-        assert set(shared.descriptors(RoleId("learner", 1))) == {"experience/1", "weights/1", "agreement/0"}
-        assert set(shared.descriptors(RoleId("actor", 5))) == {"experience/1", "weights/0", "weights/1"}
-    finally:
-        shared.close()
-
-
-def test_a_value_that_the_reader_knows_comes_without_its_content():
-    cell = SharedCell("weights", item(0))
-    cell.publish(item(7), version=3)
-    newest = cell.newest(ANYONE, known=0)
-    assert (number_of(newest.value), newest.version, newest.number) == (7, 3, 1)
-    assert cell.newest(ANYONE, known=1) == (None, 3, 1)
-    cell.publish(item(8), version=4)
-    assert number_of(cell.newest(ANYONE, known=1).value) == 8
-
-
-def test_a_collective_may_have_more_than_32_members():
-    group = SharedGroup("gradients", item(0), 40)
-    for member in range(40):
-        assert not group.complete(0)
-        group.offer(member, 0, item(member), weight=member / 2)
-    assert group.complete(0)
-    assert [(number_of(value), weight) for value, weight in group.read(0)] == [(i, i / 2) for i in range(40)]

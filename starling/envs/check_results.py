@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Finding", "Level", "error", "ok", "warning"]
+__all__ = ["CheckResult", "Level", "error", "ok", "warning"]
 
 Level = Literal["error", "warning", "ok"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One thing that was looked at."""
 
     level: Level  # error: training would fail or learn something wrong; warning: worth a thought
@@ -21,13 +21,13 @@ class Finding:
     remedy: str  # what to do; empty where nothing is to be done
 
 
-def error(what: str, found: str, rule: str, remedy: str) -> Finding:
-    return Finding("error", what, found, rule, remedy)
+def error(what: str, found: str, rule: str, remedy: str) -> CheckResult:
+    return CheckResult("error", what, found, rule, remedy)
 
 
-def warning(what: str, found: str, rule: str, remedy: str) -> Finding:
-    return Finding("warning", what, found, rule, remedy)
+def warning(what: str, found: str, rule: str, remedy: str) -> CheckResult:
+    return CheckResult("warning", what, found, rule, remedy)
 
 
-def ok(what: str, found: str, rule: str = "") -> Finding:
-    return Finding("ok", what, found, rule, "")
+def ok(what: str, found: str, rule: str = "") -> CheckResult:
+    return CheckResult("ok", what, found, rule, "")
