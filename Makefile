@@ -4,13 +4,14 @@
 # make simulate  a thousand seeds of simulated faults
 # make faults    five minutes of killed actors
 # make learn     every algorithm on its yardstick, over several seeds
+# make learn-long  PPO on MuJoCo, a million steps each (an hour)
 # make pong      how long Pong takes on this machine (half an hour)
 # make bench     speed against other libraries, each in an environment of its own
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: train test setup lint types layers unit slow simulate faults learn pong bench clean
+.PHONY: train test setup lint types layers unit slow simulate faults learn learn-long pong bench clean
 .DELETE_ON_ERROR:
 
 train: .venv/base
@@ -56,9 +57,11 @@ faults: setup
 	$(BIN)/pytest -m slow -s tests/executors/test_faults.py
 
 learn: setup
-	$(BIN)/python benchmarks/learning.py
-	$(BIN)/python benchmarks/learning.py --formations --seeds 3
-	$(BIN)/python benchmarks/learning.py --presets --seeds 3
+	$(BIN)/python benchmarks/learning.py algorithms
+	$(BIN)/python benchmarks/learning.py families memory formations presets --seeds 3
+
+learn-long: setup
+	$(BIN)/python benchmarks/learning.py mujoco --seeds 3
 
 pong: setup
 	$(BIN)/python benchmarks/pong.py
@@ -69,4 +72,4 @@ bench: setup
 	done; exit $$failed
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache runs
+	rm -rf .venv .jax_cache .mypy_cache .ruff_cache .pytest_cache runs

@@ -20,9 +20,8 @@ import numpy as np
 import torch
 from timing import Verdict, finish, interleaved, median, seconds_per_call
 
+from starling.algorithms import ALGORITHMS
 from starling.algorithms.base import inputs_of
-from starling.algorithms.dqn import DQN, DQNConfig
-from starling.algorithms.ppo import PPO, PPOConfig
 from starling.backends import get_backend
 from starling.components.graph.assembly import assemble
 from starling.components.graph.build import Graph, build
@@ -40,7 +39,7 @@ def numpy_q(p: Any, obs: Any, noise: Any, explore: Any) -> dict[str, Any]:
     h = np.maximum(obs @ torso["w0"] + torso["b0"], 0)
     h = np.maximum(h @ torso["w1"] + torso["b1"], 0)
     greedy = (h @ head["w"] + head["b"]).argmax(-1).astype(np.int32)
-    stretched = noise / np.maximum(explore + np.zeros_like(noise), 1e-12)
+    stretched = noise / (explore + 1e-12)
     anything = np.minimum(stretched * ACTIONS, ACTIONS - 1.0).astype(np.int32)
     return {"action": np.where(noise < explore, anything, greedy)}
 
@@ -63,7 +62,7 @@ def jax_q(p: Any, obs: Any, noise: Any, explore: Any) -> dict[str, Any]:
     h = jax.nn.relu(obs @ torso["w0"] + torso["b0"])
     h = jax.nn.relu(h @ torso["w1"] + torso["b1"])
     greedy = jnp.argmax(h @ head["w"] + head["b"], axis=-1).astype(jnp.int32)
-    stretched = noise / jnp.maximum(explore + jnp.zeros_like(noise), 1e-12)
+    stretched = noise / (explore + 1e-12)
     anything = jnp.minimum(stretched * ACTIONS, ACTIONS - 1.0).astype(jnp.int32)
     return {"action": jnp.where(noise < explore, anything, greedy)}
 
@@ -84,11 +83,11 @@ def jax_policy(p: Any, obs: Any, noise: Any, explore: Any) -> dict[str, Any]:
 
 def torch_q(p: Any, obs: Any, noise: Any, explore: Any) -> dict[str, Any]:
     torso, head = p["q"]["torso"], p["q"]["head"]
-    obs, noise, explore = torch.from_numpy(obs), torch.from_numpy(noise), torch.as_tensor(explore)
+    obs, noise, explore = torch.from_numpy(obs), torch.from_numpy(noise), torch.from_numpy(explore)
     h = torch.relu(obs @ torso["w0"] + torso["b0"])
     h = torch.relu(h @ torso["w1"] + torso["b1"])
     greedy = torch.argmax(h @ head["w"] + head["b"], dim=-1).to(torch.int32)
-    stretched = noise / torch.clamp(explore + torch.zeros_like(noise), min=1e-12)
+    stretched = noise / (explore + 1e-12)
     anything = torch.clamp(stretched * ACTIONS, max=ACTIONS - 1.0).to(torch.int32)
     return {"action": torch.where(noise < explore, anything, greedy)}
 
@@ -119,23 +118,20 @@ TITLES = {"dqn": "Q-network, ε-greedy", "ppo": "PPO policy, sampled"}
 def graph_of(algo: str, backend: str) -> Graph:
     """The algorithm built for CartPole's spaces with a 64×64 network."""
     obs, action = Float((FEATURES,)), Int((), 0, ACTIONS)
-    root: Any
-    if algo == "dqn":
-        root = DQN.compose(DQNConfig(hidden=(64, 64)), obs, action, 1, 100_000)
-    else:
-        root = PPO.compose(PPOConfig(hidden=(64, 64)), obs, action, 8, 100_000)
-    return build(assemble(root, inputs_of(root)), get_backend(backend))
+    cls = ALGORITHMS[algo]
+    root = cls.compose(cls.Config(hidden=(64, 64)), obs, action)
+    return build(assemble(root, inputs_of(root), root.traced), get_backend(backend))
 
 
 def by_hand(algo: str, backend: str, params: Any) -> Callable[..., dict[str, Any]]:
     """The hand-written call with the same way in and out as a policy."""
     fn = BY_HAND[backend][algo]
     if backend == "numpy":
-        return lambda obs, noise, explore: fn(params, obs, noise, np.float32(explore))
+        return lambda obs, noise, explore: fn(params, obs, noise, explore)
     out = np.asarray if backend == "jax" else torch.Tensor.numpy
 
-    def act(obs: Any, noise: Any, explore: float) -> dict[str, Any]:
-        return {name: out(leaf) for name, leaf in fn(params, obs, noise, np.float32(explore)).items()}
+    def act(obs: Any, noise: Any, explore: Any) -> dict[str, Any]:
+        return {name: out(leaf) for name, leaf in fn(params, obs, noise, explore).items()}
 
     return act
 
@@ -147,8 +143,12 @@ def measure(algo: str, backend: str, rounds: int, calls: int) -> Verdict:
     rng = np.random.default_rng(0)
     obs = rng.standard_normal((ROWS, FEATURES), dtype=np.float32)
     noise = rng.random(ROWS, dtype=np.float32)
-    _check_equal(policy.act(obs, noise, EXPLORE), hand(obs, noise, EXPLORE))
-    contestants = SimpleNamespace(graph=lambda: policy.act(obs, noise, EXPLORE), hand=lambda: hand(obs, noise, EXPLORE))
+    explore, memory = np.full(ROWS, EXPLORE, np.float32), policy.no_memory(ROWS)
+    choice = policy.act(obs, memory, noise, explore)
+    _check_equal({"action": choice.action, **choice.extras}, hand(obs, noise, explore))
+    contestants = SimpleNamespace(
+        graph=lambda: policy.act(obs, memory, noise, explore), hand=lambda: hand(obs, noise, explore)
+    )
     for fn in vars(contestants).values():
         seconds_per_call(fn, calls)
     timed = {name: (lambda fn=fn: seconds_per_call(fn, calls)) for name, fn in vars(contestants).items()}

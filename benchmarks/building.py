@@ -20,12 +20,11 @@ BACKENDS = ("jax", "torch")
 
 def build_once(algo: str, backend: str) -> float:
     """Build ``algo`` in this process: seconds."""
-    from starling.experiments.training import assemble_for
-
     from starling.backends import get_backend
     from starling.components.graph.build import build
     from starling.envs import make
     from starling.experiments.config import resolve
+    from starling.experiments.program import assemble_for
 
     run = resolve({"algo": algo, "env": ENVIRONMENTS[algo]})
     envs = make(run.options.env, 1, 0)
@@ -34,8 +33,8 @@ def build_once(algo: str, backend: str) -> float:
     started = time.perf_counter()
     assembly = assemble_for(run, envs.observation_space, envs.action_space)
     learns, acts = build(assembly, chosen), build(assembly, acting)
-    state = learns.root.init(learns.parameters())  # type: ignore[attr-defined]
-    for graph, names in ((learns, ("update", "update_often")), (acts, ("act", "greedy"))):
+    state = learns.init(learns.initial)
+    for graph, names in ((learns, ("update_at", "update_often")), (acts, ("act", "greedy"))):
         for name in names:
             graph.function(name)
     chosen.to_numpy(state)  # waits until it is there

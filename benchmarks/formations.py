@@ -98,7 +98,7 @@ def transport(rounds: int, seconds: float, peers: Path) -> list[Verdict]:
     It is copied into two buffers in turn, because a learner reads the last one while the next is written; copying over
     the same one again and again, which the cache makes faster, is noted.
     """
-    from starling.executors.shared_edges import Pool
+    from starling.core.lockfree import Pool
 
     rollout = {"obs": np.random.default_rng(0).integers(0, 255, (20, 8, 84, 84, 4), dtype=np.uint8)}
     lane = Pool("experience", rollout, senders=[0], depth=2, loans=1).lanes[0]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Trained", "train"]
+__all__ = ["Trained", "starling", "train"]
 
 HERE = Path(__file__).parent
 
@@ -31,20 +31,34 @@ class Trained:
         return (last["env_steps"] - first["env_steps"]) / (last["seconds"] - first["seconds"])
 
 
-def train(settings: Mapping[str, Any], out: Path | None = None) -> Trained:
-    """Run ``starling train`` with these settings; environments defined beside this file are found."""
+def starling(*arguments: str, about: str = "", checkout: Path | None = None) -> None:
+    """Run a command of ``starling``, of another checkout if one is given, which must succeed; environments defined
+    beside this file are found."""
+    path = os.pathsep.join(filter(None, [str(checkout or ""), str(HERE), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "starling.cli.main", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    if done.returncode:
+        raise SystemExit(f"{about or ' '.join(arguments)} ended with {done.returncode}:\n{done.stderr}")
+
+
+def train(settings: Mapping[str, Any], out: Path | None = None, checkout: Path | None = None) -> Trained:
+    """Run ``starling train`` with these settings."""
     if out is None:
         with tempfile.TemporaryDirectory() as directory:
-            return train(settings, Path(directory) / "run")
+            return train(settings, Path(directory) / "run", checkout)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
         json.dump(dict(settings), config)  # which is YAML, too
         config.flush()
-        command = [sys.executable, "-m", "starling.cli.main", "train", "--quiet"]
-        command += ["--config", config.name, "--out", str(out)]
-        path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
-    if done.returncode:
-        raise SystemExit(f"a run with {dict(settings)} ended with {done.returncode}:\n{done.stderr}")
+        starling(
+            "train",
+            "--quiet",
+            "--config",
+            config.name,
+            "--out",
+            str(out),
+            about=f"a run with {dict(settings)}",
+            checkout=checkout,
+        )
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     return Trained(json.loads((out / "summary.json").read_text()), lines)

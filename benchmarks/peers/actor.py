@@ -19,7 +19,7 @@ program = Program(resolve({"algo": "impala", "env": "CartPole-v1", "formation": 
 code = program.role(RoleId("actor", 0), Start())
 next(code)
 started = time.time() - begun
-code.send(Newest({"params": program.acting_part(program.initial)}, 0, 1))
+code.send(Newest({"params": program.acting_part(program.initial), "steps": 0}, 0, 1))
 with open("/proc/self/status") as file:
     resident = next(int(line.split()[1]) / 1000 for line in file if line.startswith("VmRSS"))
 print(json.dumps({"megabytes": resident, "seconds": started}))

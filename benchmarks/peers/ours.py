@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from starling.experiments.training import Training
 from worker import serve
 
+from starling.core.effects import Pulse
 from starling.experiments.config import resolve
+from starling.experiments.program import Program
+from starling.formations import RoleId, Start
 
 # Everything that costs time is as in sb3.py. DQN is not double, because Stable-Baselines3's is not, and explores at
 # a constant rate, because there a random action costs no pass through the network. All but the strict PPO overlap
@@ -57,14 +59,21 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
 def main() -> None:
     env, settings = SETTINGS[sys.argv[1]]
     algo = sys.argv[1].partition("-")[0]
-    training = Training(resolve({"algo": algo, "env": env, "preset": "none", algo: settings}))
+    overlap = {"overlap": settings.pop("overlap", False)}
+    endless = {"steps": 10**9, "log_every": 10**9, "preset": "none", **overlap}
+    program = Program(resolve({"algo": algo, "env": env, **endless, algo: settings}))
+    program.prepare()
+    code = program.role(RoleId("learner", 0), Start())  # acts and learns
+    taken = 0
 
     def train(steps: int) -> int:
-        before = training.steps
-        while training.steps < before + steps:
-            training.round()
-        training.learner.weights()  # waits for updates that are still under way
-        return training.steps - before
+        nonlocal taken
+        before = taken
+        while taken < before + steps:
+            effect = code.send(None)  # nobody wants to stop, and nothing is kept
+            if isinstance(effect, Pulse):
+                taken = effect.steps
+        return taken - before
 
     serve(train)
 
