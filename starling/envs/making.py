@@ -83,9 +83,10 @@ def make(
     go to the constructor; ``max_episode_steps`` truncates.
 
     With ``tolerance``, environments that are stepped one by one are made anew when they crash or hang. ``extras`` names
-    entries of info that every step is to carry (``Step.extras``). ``workers`` processes share the environments, with
-    the same results as stepping them one by one here. ``asynchronous`` gives AsyncEnvs, which serve ``batch`` rows at a
-    time (half of them by default), from EnvPool's threads or from ``workers`` processes (one per processor by default).
+    entries of info that every step is to carry (``Step.extras``). ``workers`` processes, from two on, share the
+    environments, with the same results as stepping them one by one; this one is the first of them. ``asynchronous``
+    gives AsyncEnvs, which serve ``batch`` rows at a time (half of them by default), from EnvPool's threads or from
+    ``workers`` processes beside this one (one per processor by default).
     """
     _require_numbers(count, workers, asynchronous, batch)
     rows = max(1, count // 2) if batch is None else batch
@@ -102,7 +103,7 @@ def make(
                 "one. Leave asynchronous out."
             )
         return adapter.asynchronous(task, count, rows, seed, extras=extras, **kwargs)
-    pooled = workers > 0 or asynchronous
+    pooled = workers > 1 or asynchronous
     if isinstance(env, VectorEnv):
         if kwargs:
             raise ConfigError(f"{name} is already made; {', '.join(sorted(kwargs))} cannot be given.")

@@ -1,12 +1,14 @@
 """Pools of processes for environments in Python, which step one row at a time and keep a processor busy.
 
 ``PoolEnvs`` gives exactly the steps of ``GymEnvs``, whatever the number of workers: rows stay in order, and a row's
-episodes have the seeds of its number. A saved state has the same form too, so a run may go on with another number.
+episodes have the seeds of its number. A saved state has the same form too, so a run may go on with another number. Who
+asks is one of the workers: waking from sleep takes as long as a short step, and who works need not wake.
 ``AsyncPoolEnvs`` serves the rows that are ready first, so that nobody waits for the slowest.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import select
 import time
@@ -22,15 +24,17 @@ from starling.core.registry import carried
 from starling.core.trees import Tree, map_leaves
 from starling.envs.actions import ActionCodec
 from starling.envs.channels import RESET, RESTORE, STATE, STEP, Packet, pack, unpack
+from starling.envs.constructing import single_constructor
 from starling.envs.failures import require_count
 from starling.envs.gym_envs import GymEnvs
 from starling.envs.held_rows import HeldRows
 from starling.envs.protocol import AsyncEnvs, Envs, Step
 from starling.envs.shared_rows import SharedRows
+from starling.envs.together import Together
 from starling.envs.tolerant import Tolerance
 from starling.envs.worker_processes import WorkerProcesses
 
-__all__ = ["AsyncPoolEnvs", "PoolEnvs", "Recipe", "require_importable"]
+__all__ = ["AsyncPoolEnvs", "PoolEnvs", "Recipe", "require_importable", "shares_of"]
 
 
 class Recipe:
@@ -45,6 +49,7 @@ class Recipe:
         example: GymEnvs,
     ) -> None:
         self.name = example.name
+        self.construct, self.extras = single_constructor(env, tolerance, **kwargs), extras
         self.observation_space, self.action_space = example.observation_space, example.action_space
         self.extras_space, self.source_spaces = example.extras_space, example.source_spaces
         self.told: dict[str, Any] = {
@@ -59,16 +64,23 @@ class Recipe:
         }
         example.close()
 
-    def start(self, count: int, workers: int, seed: int, apart: bool) -> tuple[SharedRows, WorkerProcesses]:
-        """The shared rows, and the workers on them."""
+    def start(self, count: int, shares: list[slice], seed: int, apart: bool) -> tuple[SharedRows, WorkerProcesses]:
+        """The rows of all, and a process for each of the ``shares`` of them."""
         rows = SharedRows(self.observation_space, self.action_space, self.extras_space, count)
         layout = {"segment": rows.segment.descriptor, "fields": repr(rows.fields)}
         try:
             told = {**self.told, **layout, "seed": seed, "apart": apart}
-            return rows, WorkerProcesses(self.name, count, min(workers, count), told)
+            return rows, WorkerProcesses(self.name, count, shares, told)
         except BaseException:
             rows.segment.close()
             raise
+
+
+def shares_of(count: int, workers: int) -> list[slice]:
+    """The rows of each of so many workers, contiguous; there are no more workers than rows."""
+    workers = min(workers, count)
+    bounds = [count * worker // workers for worker in range(workers + 1)]
+    return [slice(*pair) for pair in itertools.pairwise(bounds)]
 
 
 def require_importable(env: str | Callable[..., Any], kwargs: dict[str, Any]) -> None:
@@ -88,7 +100,7 @@ def require_importable(env: str | Callable[..., Any], kwargs: dict[str, Any]) ->
 
 
 class PoolEnvs(Envs):
-    """``count`` environments, in order, stepped by ``workers`` processes at once."""
+    """``count`` environments, in order, stepped by ``workers`` processes at once, of which this is the first."""
 
     def __init__(self, recipe: Recipe, count: int, workers: int, seed: int) -> None:
         self.count, self.name = count, recipe.name
@@ -96,7 +108,9 @@ class PoolEnvs(Envs):
         self._actions = ActionCodec(recipe.source_spaces[1], count)
         self.action_space = self._actions.space
         self.exact_resume = True
-        self._rows, self._workers = recipe.start(count, workers, seed, apart=False)
+        own, *others = self._shares = shares_of(count, workers)
+        self._rows, self._workers = recipe.start(count, others, seed, apart=False)
+        self._own = Together(GymEnvs(recipe.construct, own.stop, seed, recipe.name, recipe.extras), self._rows, own)
 
     def reset(self) -> Tree:
         self._do(RESET)
@@ -104,26 +118,27 @@ class PoolEnvs(Envs):
 
     def step(self, action: Any) -> Step:
         self._rows.write_actions(slice(None), self._actions.accept(action))
-        self._workers.ask_all(STEP)
-        self._workers.answers()
+        self._do(STEP)
         return self._rows.read()
 
-    def _do(self, code: int, contents: list[bytes] | None = None) -> list[bytes]:
-        self._workers.ask_all(code, contents)
-        return self._workers.answers()
+    def _do(self, code: int, contents: Sequence[Any] | None = None) -> list[Any]:
+        """What each of the workers answers, this one while the others are at work."""
+        first, *rest = contents or (None,)
+        self._workers.ask_all(code, [pack(content) for content in rest] or None)
+        return [self._own.do(code, first), *(unpack(answer) if answer else None for answer in self._workers.answers())]
 
     def state(self) -> dict[str, Any]:
-        parts = [unpack(answer) for answer in self._do(STATE)]
+        parts = self._do(STATE)
         obs = map_leaves(lambda *shares: np.concatenate(shares), *(part["obs"] for part in parts))
         return {"name": self.name, "obs": obs, "envs": [env for part in parts for env in part["envs"]]}
 
     def restore(self, state: dict[str, Any]) -> Tree:
         require_count(self.name, len(state["envs"]), self.count)
-        parts = [pack(_share_of(state, share)) for share in self._workers.shares]
-        self.exact_resume = all(unpack(answer) for answer in self._do(RESTORE, parts))
+        self.exact_resume = all(self._do(RESTORE, [_share_of(state, share) for share in self._shares]))
         return self._rows.first()
 
     def close(self) -> None:
+        self._own.envs.close()
         self._workers.close()
         self._rows.segment.close()
 
@@ -145,8 +160,9 @@ class AsyncPoolEnvs(AsyncEnvs):
         self._start(seed)
 
     def _start(self, seed: int) -> None:
-        self._rows, self._workers = self._recipe.start(self.count, self._workers_asked, seed, apart=True)
-        self._owner = [worker for worker, share in enumerate(self._workers.shares) for _ in range(self.count)[share]]
+        shares = shares_of(self.count, self._workers_asked)
+        self._rows, self._workers = self._recipe.start(self.count, shares, seed, apart=True)
+        self._owner = [worker for worker, share in enumerate(shares) for _ in range(self.count)[share]]
         self._held = HeldRows(self.name, self.count, self.batch)
         self._acted = np.zeros(self.count, np.bool_)  # whether what a row answers is what an action led to
         self._ready: list[int] = []  # rows that have answered, first come first

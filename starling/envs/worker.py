@@ -21,10 +21,11 @@ import gymnasium as gym
 from starling.core.errors import EnvError, SpaceError, StarlingError
 from starling.core.importing import imported
 from starling.core.registry import register
-from starling.envs.channels import DONE, ERROR, RESET, STATE, STEP, Channel, Packet, pack, unpack
+from starling.envs.channels import DONE, ERROR, RESET, Channel, Packet, pack, unpack
 from starling.envs.constructing import single_constructor
 from starling.envs.gym_envs import GymEnvs
 from starling.envs.shared_rows import SharedRows
+from starling.envs.together import Together
 from starling.envs.tolerant import Tolerance
 
 __all__ = ["main"]
@@ -35,27 +36,17 @@ Told = dict[str, Any]
 Reply = Callable[[Packet], None]
 
 
-class Together:
+class AtOnce:
     """Steps all its rows at once."""
 
     def __init__(self, told: Told) -> None:
-        self._share = slice(told["first"], told["first"] + told["share"])
         self.envs = _make(told, _constructor(told), told["share"], told["first"])
-        self._rows = _shared(told, self.envs)
-        self._actions = self._rows.actions(self._share)
+        share = slice(told["first"], told["first"] + told["share"])
+        self._rows = Together(self.envs, _shared(told, self.envs), share)
 
     def answer(self, asked: Packet, reply: Reply) -> None:
-        content: Any = None
-        if asked.code == STEP:
-            self._rows.write(self._share, self.envs.step(self._actions))
-        elif asked.code == RESET:
-            self._rows.write_first(self._share, self.envs.reset())
-        elif asked.code == STATE:
-            content = self.envs.state()
-        else:
-            self._rows.write_first(self._share, self.envs.restore(unpack(asked.content)))
-            content = self.envs.exact_resume
-        reply(Packet(DONE, b"" if content is None else pack(content)))
+        answer = self._rows.do(asked.code, unpack(asked.content) if asked.content else None)
+        reply(Packet(DONE, b"" if answer is None else pack(answer)))
 
     def close(self) -> None:
         self.envs.close()
@@ -125,7 +116,7 @@ def _shared(told: Told, envs: GymEnvs) -> SharedRows:
 def _serve(channel: Channel, told: Told) -> None:
     """Make the environments, and answer until nobody asks any more."""
     try:
-        worker: Together | Apart = (Apart if told["apart"] else Together)(told)
+        worker: AtOnce | Apart = (Apart if told["apart"] else AtOnce)(told)
     except Exception as error:
         channel.send(_failure(error))
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import signal
 import socket
@@ -21,7 +20,7 @@ from starling.envs.channels import ERROR, START, Channel, Packet, pack, unpack
 
 __all__ = ["WorkerProcesses", "WorkerTraceback"]
 
-SPIN = 5e-5  # seconds of looking for an answer before sleeping, where a processor is free for it
+SPIN = 2e-4  # seconds of looking for a message before sleeping, where a processor is free for it
 GRACE = 5.0  # seconds that workers have to close their environments
 
 
@@ -33,16 +32,15 @@ class WorkerTraceback(Exception):
 
 
 class WorkerProcesses:
-    """``workers`` processes, each with a contiguous share of ``count`` rows.
+    """A process for each of the ``shares`` of ``count`` rows.
 
     ``told`` says what to make of them; see ``worker``. They end with this object, with its process, or by ``close``.
     """
 
-    def __init__(self, name: str, count: int, workers: int, told: dict[str, Any]) -> None:
-        bounds = [count * w // workers for w in range(workers + 1)]
-        self.shares = [slice(*pair) for pair in itertools.pairwise(bounds)]
-        self.spin = SPIN if processors() > workers else 0.0
-        self._name, self._started, self._asked = name, False, [False] * workers
+    def __init__(self, name: str, count: int, shares: list[slice], told: dict[str, Any]) -> None:
+        self.shares = shares
+        self.spin = SPIN if processors() > len(shares) else 0.0
+        self._name, self._started, self._asked = name, False, [False] * len(shares)
         self._processes: list[subprocess.Popen[bytes]] = []
         self.channels: list[Channel] = []
         self.close = weakref.finalize(self, _end, self.channels, self._processes)
