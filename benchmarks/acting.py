@@ -22,12 +22,12 @@ from timing import Verdict, finish, interleaved, median, seconds_per_call
 
 from starling.algorithms import ALGORITHMS
 from starling.algorithms.base import inputs_of
+from starling.algorithms.compiled.policy import Policy
 from starling.backends import get_backend
 from starling.components.graph.assembly import assemble
 from starling.components.graph.build import Graph, build
 from starling.core.spaces import Float, Int
 from starling.core.trees import items
-from starling.roles.policy import Policy
 
 ROWS, FEATURES, ACTIONS = 8, 4, 2
 REQUIRED = {"numpy": 0.85, "jax": 0.95, "torch": 0.95}

@@ -14,9 +14,8 @@ from starling.core.machine import processors
 from starling.experiments.compatibility import traits_of
 from starling.experiments.config import resolve
 from starling.formations import FORMATIONS, Counts
-from starling.formations.compatibility import misfit
-from starling.insight.advice import Advice, recommend
-from starling.insight.timing import Timed, Timings, programs_of, time_parts
+from starling.insight.advice import Advice, Timings, recommend
+from starling.insight.timing import Timed, programs_of, time_parts
 
 __all__ = ["advise"]
 
@@ -57,15 +56,24 @@ def advise(args: list[str]) -> int:
         print(_row(timed), file=out, flush=True)
         parts.append(timed)
     traits = traits_of(next(iter(programs.values())).algorithm)
-    timings = Timings(parts=tuple(parts), envs=envs, replays="replays" in traits.has, cores=cores, load=load)
-    advice = recommend(timings, {name: misfit(name, traits) for name in FORMATIONS})
-    command = advice.command(options.algo, options.env, _also(arguments, advice.option.formation))
+    advice = recommend(Timings(parts=tuple(parts), envs=envs, cores=cores, load=load), traits)
+    command = command_of(advice, arguments)
     if arguments.json:
-        told = {"timed": [asdict(timed) for timed in timings.parts], **asdict(advice)}
+        told = {"timed": [asdict(timed) for timed in parts], **asdict(advice)}
         print(json.dumps({**told, "command": command}, indent=2))
     else:
         print(_report(advice, command))
     return 0
+
+
+def command_of(advice: Advice, arguments: AdviseArguments) -> str:
+    """The command line that does what was advised."""
+    chosen = advice.option
+    more = _also(arguments, chosen.formation)
+    counts = "" if chosen.actors is None else f" --actors {chosen.actors}"
+    backends = f" --backend {advice.backend} --act-backend {advice.act_backend}"
+    run = f"--algo {arguments.algo} --env {arguments.env}{more}"
+    return f"starling train {run} --formation {chosen.formation}{counts}{backends}"
 
 
 def _also(arguments: AdviseArguments, formation: str) -> str:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
 import tyro
 
 from starling.core.errors import ConfigError
-from starling.insight.bottlenecks import limited
-from starling.insight.diagnosis import diagnose, how_it_stands, to_mapping, who_waits
+from starling.insight.diagnosis import diagnose, how_it_stands, who_waits
 from starling.insight.evidence import Evidence, gather
-from starling.insight.findings import percent
-from starling.insight.measures import EdgeMeasure, Measures, RoleGroup
+from starling.insight.measures import EdgeMeasure, Measures, RoleGroup, percent
+from starling.records.statistics import recent_lag
 
-__all__ = ["doctor"]
+__all__ = ["doctor", "to_mapping"]
 
 EVERY = 1.0  # seconds between looks while watching
 SINGLY = 4  # roles of a kind that get a line each
@@ -57,21 +57,40 @@ def _show(evidence: Evidence, as_json: bool) -> None:
     print(json.dumps(to_mapping(evidence)) if as_json else report(evidence), flush=True)
 
 
+def to_mapping(evidence: Evidence) -> dict[str, Any]:
+    """All that there is to tell of a run, as plain values."""
+    measures, slowest = evidence.measures, evidence.measures.slowest
+    return {
+        "run": evidence.run,
+        "state": how_it_stands(evidence),
+        "alive": evidence.alive,
+        "seconds": round(measures.seconds, 3),
+        "recent": measures.recent,
+        "roles": [{**asdict(role), "waiting": role.waiting and role.waiting.to_mapping()} for role in measures.roles],
+        "edges": [asdict(edge) for edge in measures.edges.values()],
+        "waits": who_waits(measures),
+        "limiter": [f"{role}: {wait.reason}" for role, wait in measures.limited.items()],
+        "lag": recent_lag(evidence.metrics),
+        "restarts": measures.restarts,
+        "slowest": slowest and slowest.role,
+        "findings": [asdict(finding) for finding in diagnose(evidence)],
+    }
+
+
 def report(evidence: Evidence) -> str:
     """How a run goes or went, for a reader."""
     measures, formation = evidence.measures, evidence.settings.get("formation", "single")
-    lines = [f"{evidence.algo} on {evidence.env}, {formation}: {how_it_stands(evidence)}"]
+    what = f"{evidence.manifest['algo']} on {evidence.manifest['env']}"
+    lines = [f"{what}, {formation}: {how_it_stands(evidence)}"]
     if evidence.status is not None and not evidence.alive:
-        lines.append(
-            f"last seen {_ago(evidence.status_age or 0.0)} ago; shares and rates are averages of the whole run"
-        )
+        lines.append(f"last seen {_ago(evidence.status_age)} ago; shares and rates are averages of the whole run")
     elif evidence.status is not None:
         over = f"the last {measures.seconds:.1f} s" if measures.recent else f"all {measures.seconds:.0f} s so far"
         lines.append(f"shares and rates are of {over}")
     if measures.roles:
         lines += ["", *_roles(measures)]
     if measures.edges:
-        lines += ["", *_edges(measures.edges)]
+        lines += ["", *_edges(measures.edges.values())]
     if waits := who_waits(measures):
         lines += ["", "who waits for whom" if evidence.alive else "who waited for whom at the end"]
         lines += [f"  {line}" for line in waits]
@@ -88,8 +107,8 @@ def report(evidence: Evidence) -> str:
 
 def _facts(evidence: Evidence) -> list[str]:
     """Limiter, lag, restarts and the slowest role, as far as there is something to say of them."""
-    measures, lag, slowest = evidence.measures, evidence.lag, evidence.measures.slowest
-    facts = [f"limiter   {role}: {wait.reason}" for role, wait in list(limited(measures).items())[:SINGLY]]
+    measures, lag, slowest = evidence.measures, recent_lag(evidence.metrics), evidence.measures.slowest
+    facts = [f"limiter   {role}: {wait.reason}" for role, wait in list(measures.limited.items())[:SINGLY]]
     if lag:
         said = f"lag       {lag['mean']:.1f} updates on average, {lag['max']:.0f} at most"
         facts.append(f"{said}; {lag['dropped_chunks']:,.0f} chunks dropped")
@@ -115,7 +134,7 @@ def _roles(measures: Measures) -> list[str]:
     return _table(("role", "busy", "now", "waits for"), rows, right=(1,))
 
 
-def _edges(edges: list[EdgeMeasure]) -> list[str]:
+def _edges(edges: Iterable[EdgeMeasure]) -> list[str]:
     rows: list[tuple[str, ...]] = []
     for edge in edges:
         held = f"{edge.held} of {edge.room}" if edge.room else "—"

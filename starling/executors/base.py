@@ -10,13 +10,18 @@ from typing import Any, Protocol
 from starling.core.effects import Checkpoint, Effect, Pulse, Report, RoleCode
 from starling.core.errors import RunError
 from starling.core.trees import Tree
+from starling.executors.waits import wait_of
 from starling.formations import Formation, RoleId, Start
 
 __all__ = ["OUTWARD", "DeadlockError", "ExecutorKind", "Program", "Results", "Running", "Start", "Watcher", "outward"]
 
 
 class DeadlockError(RunError):
-    """Every role waits for another."""
+    """Every role waits for another, in these effects; a role without one is done."""
+
+    def __init__(self, effects: Mapping[RoleId, Effect | None], when: str = "") -> None:
+        waits = "; ".join(f"{role} {wait_of(effect)}" for role, effect in effects.items() if effect is not None)
+        super().__init__(f"nobody can go on{when}: {waits}.")
 
 
 class Program(Protocol):

@@ -13,19 +13,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-import numpy as np
+from functools import cache
+from typing import Any, Final, Protocol
 
 from starling.core.effects import AllReduce, Call, Effect, Latest, Message, Publish, Put, Reply, Sleep, Take, TakeMany
 from starling.core.errors import ConfigError, RunError
-from starling.core.trees import Tree, map_leaves
-from starling.executors.storage import Lane, Promise, Storage, publisher_of, readers_of
-from starling.formations import Edge, Formation, RoleId
+from starling.core.lanes import Cell, Group, Lane
+from starling.core.trees import Tree
+from starling.formations import Edge, Formation, RoleId, publisher_of, readers_of
+from starling.maths.averaging import weighted_mean
 
-__all__ = ["WAIT", "Edges", "weighted_mean"]
+__all__ = ["WAIT", "Edges", "Promise", "Storage"]
 
 WAIT: Final = object()
+Promise = Callable[[], Tree]  # a value that is computed when it is first read, once
+
+
+class Storage(Protocol):
+    """All edges of a formation, or those of one role."""
+
+    def lane(self, edge: str, source: int, target: int) -> Lane: ...
+
+    def publish(self, edge: str, source: int, value: Tree | Promise, version: int) -> None: ...
+
+    def cell(self, edge: str, source: int, reader: RoleId) -> Cell: ...
+
+    def group(self, edge: str) -> Group: ...
 
 
 @dataclass
@@ -34,12 +47,10 @@ class _Progress:
 
     lanes: list[tuple[str, int, Lane]]  # that lead to it
     last: int = -1  # the lane it took from last: the next one comes first
-    checked: set[tuple[tuple[str, ...], int | None]] = field(default_factory=set)  # (edges, sender) that lead to it
     rounds: dict[str, int] = field(default_factory=dict)  # collectives that it took part in
     first: dict[tuple[str, int], int] = field(default_factory=dict)  # the number of its first request to each server
     deadline: float | None = None  # when it has waited long enough
-    offered: bool = False  # to the collective
-    asked: bool = False  # the server
+    begun: bool = False  # what it does once: it has checked whom it hears, offered its value, asked the server
 
 
 class Edges:
@@ -58,7 +69,7 @@ class Edges:
         self.formation, self._storage, self._clock, self._done, self._wake = formation, storage, clock, done, wake
         self._answering = {edge.answers: edge for edge in formation.edges if edge.answers}
         self._roles: dict[RoleId, _Progress] = {}
-        self._targets: dict[tuple[str, int], list[int]] = {}
+        self._targets = cache(formation.targets)
         self._readers = {edge.name: readers_of(formation, edge) for edge in formation.edges if edge.kind == "broadcast"}
         self._rules: dict[type, Callable[[RoleId, Any], Any]] = {
             Put: self._put,
@@ -80,7 +91,7 @@ class Edges:
         result = rule(role, effect)
         if result is not WAIT:
             progress = self._progress(role)
-            progress.deadline, progress.offered, progress.asked = None, False, False
+            progress.deadline, progress.begun = None, False
         return result
 
     def deadline(self, role: RoleId) -> float | None:
@@ -108,10 +119,7 @@ class Edges:
     # -- queues
 
     def _receiver(self, edge: Edge, role: RoleId, to: int | None) -> int:
-        key = edge.name, role.index
-        if key not in self._targets:
-            self._targets[key] = self.formation.targets(edge, role.index)
-        targets = self._targets[key]
+        targets = self._targets(edge, role.index)
         if to is None and len(targets) == 1:
             return targets[0]
         if to not in targets:
@@ -192,14 +200,14 @@ class Edges:
     def _check_leads_here(self, role: RoleId, edges: tuple[str, ...], sender: int | None) -> None:
         """Refuse to wait for what cannot come."""
         progress = self._progress(role)
-        if (edges, sender) in progress.checked:
+        if progress.begun:
             return
-        progress.checked.add((edges, sender))
         for edge in edges:
             senders = [source for name, source, _ in progress.lanes if name == edge]
             if not senders or (sender is not None and sender not in senders):
                 whose = "" if sender is None else f" of sender {sender}"
                 raise ConfigError(f"{role} takes from {edge!r}{whose}; it has senders {senders}: name an edge to it.")
+        progress.begun = True
 
     def _call(self, role: RoleId, effect: Call) -> Any:
         edge = self._edge_from(role, effect.edge)
@@ -209,7 +217,7 @@ class Edges:
         requests, answering = self._storage.lane(edge.name, role.index, target), self._answering[edge.name]
         place = next(i for i, lane in enumerate(progress.lanes) if lane[:2] == (answering.name, target))
         answers = progress.lanes[place][2]
-        if not progress.asked:
+        if not progress.begun:
             first = progress.first.setdefault((edge.name, target), requests.sent)
             while answers.taken < first and answers.filled():  # to requests from before a crash
                 self._take_from(progress, place, False)
@@ -222,14 +230,14 @@ class Edges:
                 )
             if not self._send(role, edge, target, effect.item):
                 return WAIT
-            progress.asked = True
+            progress.begun = True
         return self._take_from(progress, place, False) if answers.filled() else WAIT
 
     # -- broadcasts
 
     def _publish(self, role: RoleId, effect: Publish) -> None:
         edge = self._edge_from(role, effect.edge)
-        value = Promise(effect.value) if callable(effect.value) else effect.value
+        value = cache(effect.value) if callable(effect.value) else effect.value
         self._storage.publish(edge.name, role.index, value, effect.version)
         for reader in self._readers[edge.name]:
             self._wake(reader, edge.name)
@@ -248,9 +256,9 @@ class Edges:
         if not (math.isfinite(effect.weight) and effect.weight >= 0):
             raise ConfigError(f"{role}: weight={effect.weight} for {edge.name!r}; it must be finite and at least 0.")
         group, turn = self._storage.group(edge.name), progress.rounds.get(edge.name, 0)
-        if not progress.offered:
+        if not progress.begun:
             group.offer(role.index, turn, effect.value, effect.weight)
-            progress.offered = True
+            progress.begun = True
             for member in range(self.formation.count(edge.source)):
                 if member != role.index:
                     self._wake(RoleId(edge.source, member), edge.name)
@@ -270,22 +278,3 @@ class Edges:
         if progress.deadline is None:
             progress.deadline = now + seconds
         return now >= progress.deadline
-
-
-def weighted_mean(offers: list[tuple[Tree, float]]) -> Tree:
-    """Σ wᵢ·vᵢ / Σ wᵢ, leaf by leaf, always in the same order; equal weights give the plain mean, to the bit."""
-    weights = [weight for _, weight in offers]
-    plain = all(weight == weights[0] for weight in weights)
-    divisor = float(len(weights) if plain else math.fsum(weights))
-
-    def mean(*leaves: Any) -> Any:
-        parts = [np.asarray(leaf) for leaf in leaves]
-        if not plain:
-            dtype = np.result_type(parts[0].dtype, np.float16)
-            parts = [part * np.asarray(weight, dtype) for part, weight in zip(parts, weights)]
-        total = parts[0]
-        for part in parts[1:]:
-            total = total + part
-        return total / np.asarray(divisor, total.dtype)
-
-    return map_leaves(mean, offers[0][0], *(value for value, _ in offers[1:]))

@@ -7,10 +7,8 @@ from typing import Any
 
 from starling.core.effects import Effect, Publish, Put, Reply, Sleep
 from starling.executors.base import OUTWARD, DeadlockError, Program, Results, Running, Start, Watcher, outward
-from starling.executors.edges import WAIT, Edges
+from starling.executors.edges import WAIT, Edges, Storage
 from starling.executors.memory_edges import MemoryEdges
-from starling.executors.storage import Storage
-from starling.executors.waits import wait_of
 from starling.formations import RoleId
 
 __all__ = ["Turns", "run"]
@@ -52,10 +50,7 @@ class Turns:
                 progressed = [self._take_turn(role, carry_out) for role, code in self._roles.items() if not code.done]
                 self._round += 1
                 if not any(progressed) and all(self.edges.deadline(role) is None for role in self._roles):
-                    waits = "; ".join(
-                        f"{role} {wait_of(code.effect)}" for role, code in self._roles.items() if code.effect
-                    )
-                    raise DeadlockError(f"nobody can go on: {waits}.")
+                    raise DeadlockError({role: code.effect for role, code in self._roles.items()})
         finally:
             for code in reversed(self._roles.values()):
                 code.close()

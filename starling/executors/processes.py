@@ -5,23 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import selectors
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from pathlib import Path
 from typing import Any
 
 from starling.core import errors
 from starling.core.effects import Report
-from starling.core.errors import RunError, StarlingError
+from starling.core.errors import RunError
+from starling.core.lockfree import make_bell, ring
+from starling.core.machine import Heartbeat, allow_descriptors
 from starling.executors.base import Program, Results, Start, Watcher
-from starling.executors.heartbeat import Heartbeat
-from starling.executors.restarts import restart_of, restarts_all
+from starling.executors.restarts import restart_of
 from starling.executors.role_status import RoleStatus
 from starling.executors.shared_edges import SharedEdges
 from starling.formations import RoleId
@@ -35,16 +33,14 @@ BESIDE = 256  # descriptors of whatever else the process has open
 GRACE = 5.0  # seconds that roles have to go when the run is over
 MOST_CRASHES, WITHIN = 5, 60.0  # crashes of one role within so many seconds that end a run
 LONGEST_PAUSE = 2.0  # seconds before a role is restarted
+MOST_READ = 1 << 20  # bytes of reports: more than a pipe holds
 
 
 def run(program: Program, watcher: Watcher, restore: bool = False) -> Results:
     """Run until every role of the kind that ends the run is done; returns their results."""
-    with tempfile.TemporaryDirectory(prefix="starling-") as scratch:
-        supervisor = Supervisor(program, watcher, Path(scratch), restore)
-        try:
-            return supervisor.supervise()
-        finally:
-            supervisor.close()
+    with contextlib.ExitStack() as stack:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="starling-"))
+        return stack.enter_context(contextlib.closing(Supervisor(program, watcher, Path(scratch), restore))).supervise()
 
 
 class Child:
@@ -56,7 +52,7 @@ class Child:
         self.pipe, self.unread = -1, b""  # the end of its reports that is read here
         self.incarnation = 0
         self.heartbeat = Heartbeat()
-        self.crashes: deque[float] = deque()
+        self.crashes: list[float] = []  # when it crashed of late
         self.restart_at: float | None = None  # when to restart it
         self.done = False
         self.error: dict[str, str] | None = None
@@ -68,17 +64,15 @@ class Supervisor:
     def __init__(self, program: Program, watcher: Watcher, scratch: Path, restore: bool) -> None:
         self.program, self.watcher, self.scratch = program, watcher, scratch
         self.formation = program.formation
-        _allow_descriptors(BESIDE + 5 * len(list(self.formation)) * (1 + len(self.formation.edges)))
+        allow_descriptors(BESIDE + 5 * len(list(self.formation)) * (1 + len(self.formation.edges)))
         self.role_status = RoleStatus(self.formation)
         self.edges = SharedEdges(self.formation, program.messages())
         self.children = {role: Child(role, self.role_status.line(role)) for role in self.formation}
-        self._bells = [os.pipe() for _ in self.children]
+        self._bells = [make_bell() for _ in self.children]
         self._selector = selectors.DefaultSelector()
         self._restore, self._started = restore, time.monotonic()
         self._spec = program.spec()
         self._status_at = 0.0
-        for _, end in self._bells:
-            os.set_blocking(end, False)
 
     def supervise(self) -> Results:
         ending = [child for role, child in self.children.items() if role.kind == self.formation.ends]
@@ -88,17 +82,15 @@ class Supervisor:
             self._poll()
             if self.watcher.stopping(ending[0].role, int(self.role_status.arrays["steps"][ending[0].line])):
                 self.role_status.ask_to_stop()
-        return {child.role: self._result(child.role) for child in ending}
+        return {child.role: checkpoint.load(self.scratch / f"result-{child.role}")[0]["result"] for child in ending}
 
     # -- starting
 
     def _start(self, child: Child, start: Start) -> None:
         role, line = child.role, child.line
-        read, write = os.pipe()
         report, reported = os.pipe()
         self.role_status.arrays["state"][line] = self.role_status.arrays["sleeping"][line] = 0
-        segments = self.edges.descriptors(role)
-        bells = [end for _, end in self._bells]
+        segments, bells = self.edges.descriptors(role), [ringing for _, ringing in self._bells]
         setup: dict[str, Any] = {
             "kind": role.kind,
             "index": role.index,
@@ -112,35 +104,25 @@ class Supervisor:
             "scratch": str(self.scratch),
             "started": self._started,
             "parent": os.getpid(),
-            "cpus": self._cpus(line),
-            "record": str(self.program.record) if self.program.record else None,
+            "pin": line if self.program.pin_cpus else None,
         }
-        inherited = [read, reported, setup["status"], self._bells[line][0], *bells, *segments.values()]
+        path = self.scratch / f"setup-{role}.json"
+        path.write_text(json.dumps(setup))
         with self._log(role) as log:
             child.process = subprocess.Popen(
-                [sys.executable, "-m", "starling.executors.worker", str(read)],
-                pass_fds=inherited,
+                [sys.executable, "-m", "starling.executors.worker", str(path)],
+                pass_fds=[reported, setup["status"], setup["bell"], *bells, *segments.values()],
                 env={**os.environ, **self.program.environment(role)},
                 stdin=subprocess.DEVNULL,
                 stderr=log,
                 process_group=0,  # an interruption from the keyboard is for the supervisor alone
             )
-        os.close(read)
         os.close(reported)
-        with os.fdopen(write, "w") as pipe:
-            json.dump(setup, pipe)
         os.set_blocking(report, False)
         child.pipe, child.unread = report, b""
         self._selector.register(report, selectors.EVENT_READ, child)
         child.restart_at, child.error, child.done = None, None, False
         self.role_status.arrays["pid"][line] = child.process.pid
-
-    def _cpus(self, line: int) -> list[int]:
-        """The processors that a role is kept to; none means all."""
-        if not self.program.pin_cpus:
-            return []
-        available = sorted(os.sched_getaffinity(0))
-        return [available[line % len(available)]]
 
     def _log(self, role: RoleId) -> Any:
         """Where a role's error output goes."""
@@ -161,7 +143,6 @@ class Supervisor:
             self._kill_unresponsive(now)
         for child in self.children.values():
             if child.process is not None and child.process.poll() is not None:
-                self._read_reports(child)
                 self._ended(child, now)
             elif child.restart_at is not None and now >= child.restart_at:
                 self._restart(child)
@@ -189,21 +170,17 @@ class Supervisor:
         }
 
     def _read_reports(self, child: Child) -> None:
-        if child.pipe < 0:
-            return
         try:
-            content = os.read(child.pipe, 1 << 20)
+            content = os.read(child.pipe, MOST_READ) if child.pipe >= 0 else b""
         except BlockingIOError:
             return
         if not content:
             self._close_pipe(child)
-            return
         *lines, child.unread = (child.unread + content).split(b"\n")
         for line in lines:
             message = json.loads(line)
             if "report" in message:
-                report = message["report"]
-                self.watcher.report(child.role, Report(report["steps"], report["values"], report["histograms"]))
+                self.watcher.report(child.role, Report(**message["report"]))
             elif "done" in message:
                 child.done = True
             else:
@@ -218,17 +195,14 @@ class Supervisor:
     def _ended(self, child: Child, now: float) -> None:
         """A role's process has ended: well, or because of an error, or it crashed."""
         assert child.process is not None
-        code = child.process.returncode
-        while child.pipe >= 0:
-            self._read_reports(child)
-        child.process = None
+        code, child.process = child.process.returncode, None
+        self._read_reports(child)
+        self._close_pipe(child)  # what the role has started, and left behind, may still hold the other end
         if child.done or self.role_status.closed:
             return
         if code == 3 and child.error is not None:
-            raise _error_of(child)
-        child.crashes.append(now)
-        while child.crashes[0] < now - WITHIN:
-            child.crashes.popleft()
+            raise _error_of(child.role, child.error)
+        child.crashes = [*(at for at in child.crashes if at >= now - WITHIN), now]
         if len(child.crashes) >= MOST_CRASHES:
             how = child.error["message"] if child.error else f"ended with code {code}"
             raise RunError(
@@ -240,7 +214,7 @@ class Supervisor:
 
     def _restart(self, child: Child) -> None:
         """Restart a crashed role; where nobody may run ahead of it, all of them."""
-        if restarts_all(self.formation, child.role):
+        if self.formation.restarts_all(child.role.kind):
             self._stop_processes()
             self.edges.reset()
             for other in self.children.values():
@@ -253,32 +227,24 @@ class Supervisor:
 
     # -- stopping
 
-    def _result(self, role: RoleId) -> Any:
-        tree, _ = checkpoint.load(self.scratch / f"result-{role}")
-        return tree["result"]
-
     def _stop_processes(self, grace: float = 0.0) -> None:
         """End every process: first those that want to go by themselves, then all."""
         until = time.monotonic() + grace
-        running = [child for child in self.children.values() if child.process is not None]
-        for child in running:
-            assert child.process is not None
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.process.wait(max(0.0, until - time.monotonic()))
-            if child.process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child.process.pid, signal.SIGKILL)
+        for child in self.children.values():
+            if child.process is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.process.wait(max(0.0, until - time.monotonic()))
+                child.process.kill()
                 child.process.wait()
-            child.process = None
-            self._close_pipe(child)
+                child.process = None
+                self._close_pipe(child)
 
     def close(self) -> None:
         """Leave no process and no shared memory behind."""
         self.watcher.status(self.status(time.monotonic()))
         self.role_status.close_all()
-        for _, end in self._bells:
-            with contextlib.suppress(OSError):
-                os.write(end, b"!")
+        for _, ringing in self._bells:
+            ring(ringing)
         self._stop_processes(GRACE)
         self._selector.close()
         for ends in self._bells:
@@ -288,22 +254,10 @@ class Supervisor:
         self.role_status.segment.close()
 
 
-def _allow_descriptors(count: int) -> None:
-    """Let this process and its children have so many descriptors open, if the system permits."""
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    permitted = count if most == resource.RLIM_INFINITY else min(count, most)
-    if now != resource.RLIM_INFINITY and now < permitted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (permitted, most))
-
-
-def _error_of(child: Child) -> StarlingError:
+def _error_of(role: RoleId, error: dict[str, str]) -> Exception:
     """The error that ended a role, as if it had been raised here."""
-    assert child.error is not None
-    kind = getattr(errors, child.error["type"], RunError)
-    message = f"{child.role}: {child.error['message']}"
-    if child.error["traceback"]:
-        message += f"\n{child.error['traceback']}"
+    message = f"{role}: {error['message']}"
     try:
-        return kind(message)
-    except TypeError:
+        return getattr(errors, error["type"], RunError)(message)
+    except TypeError:  # it is made of something else than a message
         return RunError(message)

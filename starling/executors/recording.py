@@ -7,31 +7,29 @@ its receiver's next choice, so the rules that chose it then must choose it again
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from starling.core.effects import Call, Checkpoint, Effect, Latest, Pulse, Report, Take, TakeMany
 from starling.core.errors import RunError
+from starling.core.lanes import Arrive
 from starling.executors.base import Program, Results, Start, Watcher
 from starling.executors.edges import WAIT
 from starling.executors.inline import Turns
-from starling.executors.memory_edges import Arrive, MemoryEdges
-from starling.executors.storage import publisher_of
-from starling.formations import Edge, Formation, RoleId
+from starling.executors.memory_edges import MemoryEdges
+from starling.formations import Edge, Formation, RoleId, publisher_of
 
 __all__ = ["Recorder", "replay"]
 
 TAKE, LATEST, PULSE = "take", "latest", "pulse"
-KINDS = (TAKE, LATEST, PULSE)
 Way = tuple[RoleId, int, int]  # to a role, over the edge in this place, from this sender
 
 
 class RecordedChoice(NamedTuple):
-    """What an executor chose for a role; as a record: its kind, how many numbers follow, and they."""
+    """What an executor chose for a role; in a record, a line of JSON."""
 
     kind: str
     numbers: list[int]  # take: (edge, sender) of each message; latest: edge, sender, number; pulse: whether to stop
@@ -44,7 +42,7 @@ class Recorder:
         directory.mkdir(parents=True, exist_ok=True)
         self._formation, self._role = formation, role
         self._places = {edge.name: place for place, edge in enumerate(formation.edges)}
-        self._file: BinaryIO = open(directory / f"{role}.{incarnation}", "wb")  # noqa: SIM115
+        self._file = open(directory / f"{role}.{incarnation}", "w")  # noqa: SIM115
 
     def note(self, effect: Effect, result: Any) -> None:
         """Write down the choice in an effect's result, if there was one."""
@@ -58,7 +56,7 @@ class Recorder:
             self._write(PULSE, [int(result)])
 
     def _write(self, kind: str, numbers: list[int]) -> None:
-        self._file.write(np.asarray([KINDS.index(kind), len(numbers), *numbers], "<i8").tobytes())
+        self._file.write(json.dumps(RecordedChoice(kind, numbers)) + "\n")
 
     def close(self) -> None:
         self._file.close()
@@ -68,7 +66,9 @@ class Choices:
     """A role's recorded choices, one after another."""
 
     def __init__(self, role: RoleId, path: Path) -> None:
-        self._role, self._choices = role, deque(_read(path))
+        lines = path.read_text().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith("\n")]  # a last one that was cut off is none
+        self._role, self._choices = role, deque(RecordedChoice(*json.loads(line)) for line in whole)
 
     def __iter__(self) -> Iterator[RecordedChoice]:
         return iter(self._choices)
@@ -86,17 +86,6 @@ class Choices:
 
     def pop(self) -> None:
         self._choices.popleft()
-
-
-def _read(path: Path) -> list[RecordedChoice]:
-    """The choices in a file; a last one that was cut off is none."""
-    content, place, found = path.read_bytes(), 0, []
-    numbers = np.frombuffer(content, "<i8", len(content) // 8).tolist()
-    while place + 1 < len(numbers) and place + 2 + numbers[place + 1] <= len(numbers):
-        kind, count = numbers[place : place + 2]
-        found.append(RecordedChoice(KINDS[kind], numbers[place + 2 : place + 2 + count]))
-        place += 2 + count
-    return found
 
 
 class Replay:

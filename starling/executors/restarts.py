@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from starling.core.trees import Tree
-from starling.executors.base import Start
-from starling.executors.storage import Storage
-from starling.formations import Formation, RoleId
+from starling.executors.edges import Storage
+from starling.formations import Formation, RoleId, Start
 
-__all__ = ["restart_of", "restarts_all"]
-
-
-def restarts_all(formation: Formation, role: RoleId) -> bool:
-    """Whether the crash of a role takes all others back to the last checkpoint with it."""
-    return formation.lockstep or formation.joined(role.kind)
+__all__ = ["restart_of"]
 
 
 def restart_of(
@@ -29,22 +23,19 @@ def restart_of(
     unanswered: list[int] = []
     sent = 0
     for edge in formation.edges:
-        if edge.kind != "queue":
+        targets = formation.targets(edge, role.index) if edge.source == role.kind else []
+        sources = formation.sources(edge, role.index) if edge.target == role.kind else []
+        if edge.counted and targets:
+            # a role that crashed on its round through several receivers begins that round again: those without its
+            # item would wait for it for ever
+            sent = max(sent, min(storage.lane(edge.name, role.index, i).sent for i in targets))
+        if not edge.answers:
             continue
-        if edge.source == role.kind:
-            targets = formation.targets(edge, role.index)
-            if edge.counted:
-                # a role that crashed on its round through several receivers begins that round again: those without
-                # its item would wait for it for ever
-                sent = max(sent, min(storage.lane(edge.name, role.index, i).sent for i in targets))
-            if edge.answers:
-                for i in targets:
-                    if done(RoleId(edge.target, i)):
-                        continue  # answers to it may have gone nowhere, so they do not count its requests
-                    requests = storage.lane(edge.answers, i, role.index)
-                    requests.rewind(requests.taken - storage.lane(edge.name, role.index, i).sent)
-        if edge.answers and edge.target == role.kind:
-            for i in formation.sources(edge, role.index):
-                requests = storage.lane(edge.answers, role.index, i)
-                unanswered.append(requests.sent - storage.lane(edge.name, i, role.index).taken)
+        for i in targets:
+            if not done(RoleId(edge.target, i)):  # else answers may have gone nowhere: they do not count its requests
+                requests = storage.lane(edge.answers, i, role.index)
+                requests.rewind(requests.taken - storage.lane(edge.name, role.index, i).sent)
+        for i in sources:
+            requests = storage.lane(edge.answers, role.index, i)
+            unanswered.append(requests.sent - storage.lane(edge.name, i, role.index).taken)
     return Start(incarnation, restore=True, sent=sent, unanswered=tuple(unanswered), state=state)

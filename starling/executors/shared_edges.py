@@ -7,8 +7,8 @@ from typing import Any
 
 from starling.core.lockfree import Pool, SharedCell, SharedGroup, SharedLane
 from starling.core.trees import Tree
-from starling.executors.storage import Part, Promise, parts_of, resolved
-from starling.formations import Formation, RoleId
+from starling.executors.edges import Promise
+from starling.formations import Formation, Part, RoleId, parts_of
 
 __all__ = ["SharedEdges"]
 
@@ -49,7 +49,7 @@ class SharedEdges:
         return self._pools[f"{edge}/{target}"].lanes[source]
 
     def publish(self, edge: str, source: int, value: Tree | Promise, version: int) -> None:
-        self._cells[f"{edge}/{source}"].publish(resolved(value), version)
+        self._cells[f"{edge}/{source}"].publish(value() if callable(value) else value, version)
 
     def cell(self, edge: str, source: int, reader: RoleId) -> SharedCell:
         return self._cells[f"{edge}/{source}"]

@@ -17,7 +17,7 @@ from starling.core.trees import Tree
 from starling.executors.base import OUTWARD, DeadlockError, Program, Results, Running, Start, Watcher, outward
 from starling.executors.edges import WAIT, Edges
 from starling.executors.memory_edges import MemoryEdges
-from starling.executors.restarts import restart_of, restarts_all
+from starling.executors.restarts import restart_of
 from starling.executors.simulated_faults import FaultSchedule, SimulatedFaults
 from starling.executors.waits import wait_of
 from starling.formations import Edge, Formation, RoleId
@@ -71,8 +71,7 @@ class Simulation:
         try:
             while not all(each.done for each in ending):
                 if not self._plans:
-                    waits = "; ".join(f"{r.role} {wait_of(r.effect)}" for r in self.roles.values() if r.code)
-                    raise DeadlockError(f"nobody can go on at {self.now:.3f} s: {waits}.")
+                    raise DeadlockError({r: each.effect for r, each in self.roles.items()}, f" at {self.now:.3f} s")
                 self.now, _, act = heapq.heappop(self._plans)
                 act()
         finally:
@@ -133,12 +132,9 @@ class Simulation:
     def _wake(self, role: RoleId, edge: str) -> None:
         """Something happened on an edge that a role may have waited for."""
         each = self.roles[role]
-        if each.effect is not None and self._waits_on(each.effect, edge):
+        edges = wait_of(each.effect).edges
+        if edge in edges or self.formation.edge(edge).answers in edges:
             self._plan_for(each, self.now, partial(self._try, each))
-
-    def _waits_on(self, effect: Effect, edge: str) -> bool:
-        edges = wait_of(effect).edges
-        return edge in edges or self.formation.edge(edge).answers in edges
 
     # -- lives
 
@@ -161,7 +157,7 @@ class Simulation:
         self.crashes += 1
         self._note(each.role, "crashes")
         self._end(each)
-        if not restarts_all(self.formation, each.role):
+        if not self.formation.restarts_all(each.role.kind):
             self._plan(self.now + self.faults.restart, partial(self._restart, each))
             return
         for other in self.roles.values():

@@ -1,7 +1,7 @@
-"""A role in a process of its own: ``python -m starling.executors.worker DESCRIPTOR``.
+"""A role in a process of its own: ``python -m starling.executors.worker FILE``.
 
-The descriptor is the read end of a pipe with one JSON object: which role of which program, and the descriptors of its
-shared memory and bells. What the role reports goes as JSON lines over another pipe; its result, into a file.
+The file holds one JSON object: which role of which program, and the descriptors of its shared memory and bells. What
+the role reports goes as JSON lines over a pipe; its result, into a file.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import sys
 import time
@@ -23,7 +22,8 @@ import numpy as np
 from starling.core.effects import Checkpoint, Effect, Message, Pulse, Report
 from starling.core.errors import EnvError, StarlingError
 from starling.core.importing import imported
-from starling.core.machine import give_way
+from starling.core.lockfree import listen, ring
+from starling.core.machine import give_way, pin
 from starling.core.trees import Tree
 from starling.executors.base import Program, Running, Start
 from starling.executors.edges import WAIT, Edges
@@ -38,10 +38,6 @@ __all__ = ["Driver", "main"]
 PATIENCE = 0.2  # seconds between looks for those who missed a bell
 NICENESS = 5  # of a role that has started: one that is started again comes first, and is back soon on a full machine
 BEHIND = 5  # more for roles beside those that end the run, for whom the others wait in the end
-BLINK = 0.001  # seconds; poll cannot wait for less
-
-
-Send = Callable[[dict[str, Any]], None]
 
 
 class Closed(Exception):
@@ -51,40 +47,34 @@ class Closed(Exception):
 class Driver:
     """Runs a role's code and carries out its effects."""
 
-    def __init__(self, setup: dict[str, Any], send: Send) -> None:
-        self.role, self._send = RoleId(setup["kind"], setup["index"]), send
-        self._bell, self._bells, self._poll = setup["bell"], setup["bells"], select.poll()
-        os.set_blocking(self._bell, False)
-        self._poll.register(self._bell, select.POLLIN)
+    def __init__(self, setup: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+        self.role, self._setup, self._send = RoleId(setup["kind"], setup["index"]), setup, send
         self.program: Program = imported(setup["program"]["factory"])(setup["program"])
         formation = self.program.formation
         self.status = RoleStatus(formation, setup["status"])
         self._line = self.status.line(self.role)
         storage = SharedEdges(formation, self.program.messages(), setup["segments"])
         self._edges = Edges(formation, storage, time.monotonic, self.status.done, self._wake)
-        self._started, self._scratch, self._parent = setup["started"], Path(setup["scratch"]), setup["parent"]
-        self._start = Start(**setup["start"] | {"unanswered": tuple(setup["start"]["unanswered"])})
-        record = setup["record"]
-        self._recorder = Recorder(Path(record), formation, self.role, self._start.incarnation) if record else None
 
     def run(self) -> None:
-        code = Running(self.program.role(self.role, self._start))
-        give_way(NICENESS + BEHIND * (self.role.kind != self.program.formation.ends))
+        start = Start(**self._setup["start"] | {"unanswered": tuple(self._setup["start"]["unanswered"])})
+        record, formation = self.program.record, self.program.formation
+        code = Running(self.program.role(self.role, start))
+        give_way(NICENESS + BEHIND * (self.role.kind != formation.ends))
         now = time.monotonic()
         self.status.arrays["began"][self._line] = self.status.arrays["since"][self._line] = now
-        try:
-            effect = code.resume()
-            while effect is not None:
-                result = self._carry_out(effect)
-                if self._recorder is not None:
-                    self._recorder.note(effect, result)
-                effect = code.resume(result)
-            self._finish(code.result)
-        except Closed:
-            code.close()
-        finally:
-            if self._recorder is not None:
-                self._recorder.close()
+        recorder = Recorder(record, formation, self.role, start.incarnation) if record else None
+        with contextlib.closing(recorder) if recorder else contextlib.nullcontext():
+            try:
+                effect = code.resume()
+                while effect is not None:
+                    result = self._carry_out(effect)
+                    if recorder is not None:
+                        recorder.note(effect, result)
+                    effect = code.resume(result)
+                self._finish(code.result)
+            except Closed:
+                code.close()
 
     def _carry_out(self, effect: Effect) -> Any:
         arrays, line, now = self.status.arrays, self._line, time.monotonic()
@@ -94,7 +84,7 @@ class Driver:
         if isinstance(effect, Report):
             return self._report(effect)
         if isinstance(effect, Checkpoint):
-            return self.program.save(self.role, effect, now - self._started)
+            return self.program.save(self.role, effect, now - self._setup["started"])
         self._check_open()  # at each: beside a learner that is done nobody ever waits
         if isinstance(effect, Pulse):
             arrays["steps"][line] = effect.steps
@@ -107,7 +97,7 @@ class Driver:
         return result
 
     def _check_open(self) -> None:
-        if self.status.closed or os.getppid() != self._parent:
+        if self.status.closed or os.getppid() != self._setup["parent"]:
             raise Closed
 
     def _wait(self, effect: Effect) -> Any:
@@ -121,7 +111,9 @@ class Driver:
             result = self._edges.attempt(self.role, effect)  # it may have become possible before the flag was seen
             if result is WAIT:
                 self._check_open()
-                self._listen()
+                deadline = self._edges.deadline(self.role)
+                seconds = PATIENCE if deadline is None else min(PATIENCE, max(0.0, deadline - time.monotonic()))
+                listen(self._setup["bell"], seconds)
                 arrays["beat"][line] = time.monotonic()
         arrays["sleeping"][line] = 0
         arrays["state"][line] = WORKING
@@ -130,23 +122,11 @@ class Driver:
         arrays["since"][line] = now
         return result
 
-    def _listen(self) -> None:
-        """Wait for the bell, but no longer than the effect does."""
-        deadline = self._edges.deadline(self.role)
-        seconds = PATIENCE if deadline is None else min(PATIENCE, max(0.0, deadline - time.monotonic()))
-        if seconds < BLINK:
-            time.sleep(seconds)
-        else:
-            self._poll.poll(1e3 * seconds)
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._bell, 4096)
-
     def _wake(self, role: RoleId, edge: str) -> None:
         line = self.status.line(role)
         if self.status.arrays["sleeping"][line]:
             self.status.arrays["sleeping"][line] = 0
-            with contextlib.suppress(OSError):
-                os.write(self._bells[line], b"!")
+            ring(self._setup["bells"][line])
 
     def _report(self, report: Report) -> None:
         histograms = {name: np.asarray(x, np.float32).ravel()[:4096].tolist() for name, x in report.histograms.items()}
@@ -156,17 +136,16 @@ class Driver:
     def _finish(self, result: Tree) -> None:
         from starling.records import checkpoint
 
-        checkpoint.save(self._scratch, f"result-{self.role}", {"result": result}, {})
+        checkpoint.save(Path(self._setup["scratch"]), f"result-{self.role}", {"result": result}, {})
         self.status.arrays["state"][self._line] = DONE
         self._send({"done": True})
 
 
 def main(argv: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what an interruption means
-    with os.fdopen(int(argv[1])) as pipe:
-        setup = json.load(pipe)
-    if setup["cpus"]:
-        os.sched_setaffinity(0, setup["cpus"])
+    setup = json.loads(Path(argv[1]).read_text())
+    if setup["pin"] is not None:
+        pin(setup["pin"])
     reports = os.fdopen(setup["report"], "w", buffering=1)
 
     def send(message: dict[str, Any]) -> None:
@@ -181,9 +160,10 @@ def main(argv: list[str]) -> int:
         expected = isinstance(error, StarlingError)
         if not expected:
             traceback.print_exc()
-        cause = error.__cause__ if isinstance(error, EnvError) else None
-        frames = "".join(traceback.format_exception(cause)) if cause is not None else ""
-        send({"error": {"type": type(error).__name__, "message": str(error), "traceback": frames}})
+        message = str(error)
+        if isinstance(error, EnvError) and error.__cause__ is not None:  # what the environment itself raised
+            message += "\n" + "".join(traceback.format_exception(error.__cause__))
+        send({"error": {"type": type(error).__name__, "message": message}})
         return 3 if expected else 4
 
 

@@ -27,33 +27,29 @@ class Cadence(ABC):
     ``ready`` is False where there is nothing to learn from yet: what falls due then is skipped.
     """
 
+    counted: int = 0  # steps of the run up to which rounds have fallen due
+
     @abstractmethod
     def due(self, steps: int, ready: bool = True) -> Iterator[Round]:
         """The rounds that fall due up to ``steps``, each once."""
 
-    @abstractmethod
-    def state(self) -> Tree: ...
+    def state(self) -> Tree:
+        return {"counted": self.counted}
 
-    @abstractmethod
-    def restore(self, state: Tree) -> None: ...
+    def restore(self, state: Tree) -> None:
+        self.counted = int(state["counted"])
 
 
 class EachBatch(Cadence):
     """An update with every batch; its progress is that of the run when the batch began."""
 
     def __init__(self, total: int) -> None:
-        self._total, self._before = total, 0
+        self._total = total
 
     def due(self, steps: int, ready: bool = True) -> Iterator[Round]:
-        progress, self._before = min(1.0, self._before / self._total), steps
+        before, self.counted = self.counted, steps
         if ready:
-            yield Round(progress, 1)
-
-    def state(self) -> Tree:
-        return {"before": self._before}
-
-    def restore(self, state: Tree) -> None:
-        self._before = int(state["before"])
+            yield Round(min(1.0, before / self._total), 1)
 
 
 class EverySteps(Cadence):
@@ -65,16 +61,9 @@ class EverySteps(Cadence):
 
     def __init__(self, total: int, every: int, updates: int = 1, starts: int = 0) -> None:
         self._total, self._every, self._updates, self._starts = total, every, updates, starts
-        self._next = every
 
     def due(self, steps: int, ready: bool = True) -> Iterator[Round]:
-        while self._next <= steps:
-            now, self._next = self._next, self._next + self._every
-            if ready and now >= self._starts:
-                yield Round(min(1.0, (now - self._every) / self._total), self._updates)
-
-    def state(self) -> Tree:
-        return {"next": self._next}
-
-    def restore(self, state: Tree) -> None:
-        self._next = int(state["next"])
+        while self.counted + self._every <= steps:
+            before, self.counted = self.counted, self.counted + self._every
+            if ready and self.counted >= self._starts:
+                yield Round(min(1.0, before / self._total), self._updates)

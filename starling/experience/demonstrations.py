@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from starling.core.errors import DataError
-from starling.core.spaces import Dict, Float
-from starling.core.trees import Tree, items, map_leaves
-from starling.data.adders.chunks import Chunk
-from starling.data.adders.nstep import NStepAdder, transition_signature
+from starling.core.spaces import Dict
+from starling.core.trees import Tree, map_leaves
+from starling.data.adders.nstep import transition_signature
 from starling.experience.cadence import EverySteps, Round
-from starling.experience.plan import Accumulator, Batch, Feed, Plan, StepSpaces
-from starling.experience.replayed import Drawing
+from starling.experience.plan import Accumulator, Batch, Feed, Plan, StepSpaces, equal_share
+from starling.experience.replayed import Drawing, drawn_space
 from starling.experience.transitions import Transitions
 
-__all__ = ["DataSet", "Demonstrated"]
+if TYPE_CHECKING:
+    from starling.experience.tables import TableFeed
 
-READ = 1_024  # items that are put into a table at a time
+__all__ = ["DataSet", "Demonstrated"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +39,15 @@ class DataSet(Plan):
     def batch_rows(self) -> int:
         return self.batch_size
 
+    def signature(self, spaces: StepSpaces) -> Dict:
+        """An item: a transition, without a version, since nobody acted."""
+        return transition_signature(spaces.obs, spaces.action)
+
     def batch_space(self, spaces: StepSpaces) -> Dict:
-        """[B] everywhere, as of transitions."""
-        item = transition_signature(spaces.obs, spaces.action).spaces
-        return Dict({**item, "weight": Float()}).ranked(batch=True)
+        return drawn_space(self.signature(spaces))
 
     def shared(self, learners: int) -> DataSet:
-        return replace(self, batch_size=self.batch_size // learners)
+        return replace(self, batch_size=equal_share("batch_size", self.batch_size, learners, f"{learners} learners"))
 
     def cadence(self, total: int, workers: int = 1) -> EverySteps:
         return EverySteps(total, 1)
@@ -54,47 +55,22 @@ class DataSet(Plan):
     def accumulator(self, spaces: StepSpaces, envs: int, chunk: int, priorities: Any = None) -> Accumulator:
         raise TypeError("nobody acts where experience comes from a data set")
 
-    def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> Feed:
-        from starling.experience.tables import TableFeed
-
-        signature = transition_signature(spaces.obs, spaces.action)
-        rows = list(_rows(self.path, spaces, signature, self.n_step, self.gamma))
-        size = sum(count for _, count in rows)
-        feed = TableFeed(signature, Drawing(capacity=size, batch_size=self.batch_size), seed, index, 0)
-        for part, _ in rows:
-            feed.insert(part)
-        return feed
+    def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> TableFeed:
+        return _loaded(self, spaces, Drawing(capacity=1, batch_size=self.batch_size), seed, index)
 
 
-def _rows(path: str, spaces: StepSpaces, signature: Dict, n: int, gamma: float) -> Iterator[tuple[Tree, int]]:
-    """The transitions of a data set's episodes; refuses one of other spaces."""
-    from starling.data.datasets.episodes import read_episodes, replay_episode
-    from starling.data.datasets.files import Dataset
+def _loaded(plan: DataSet | Demonstrated, spaces: StepSpaces, drawing: Drawing, seed: int, index: int) -> TableFeed:
+    """A feed with room for just what the plan's data set holds; what else an item has is zeros."""
+    from starling.data.datasets.transitions import read_transitions
+    from starling.experience.tables import TableFeed
 
-    held = Dataset(path).signature.spaces
-    for name, space in (("obs", spaces.obs), ("action", spaces.action)):
-        if name in held and _layout(held[name]) != _layout(space):
-            raise DataError(f"{path} has {name} {held[name]}; the environment's is {space}. Take another data set.")
-    chunk = Chunk(signature, READ)
-    adder = NStepAdder(chunk, 1, n, gamma)
-    found = 0
-    for episode in read_episodes(path):
-        for at, leaf in (*items(episode.obs, "obs"), *items(episode.action, "action"), ("reward", episode.reward)):
-            if not np.isfinite(leaf).all():
-                raise DataError(f"{path}: {at} holds a number that is not finite; mend the data set.")
-        replay_episode(replace(episode, reward=np.asarray(episode.reward, np.float32)), adder)
-        if len(chunk) >= READ:
-            found += len(chunk)
-            yield chunk.take()
-    found += len(chunk)
-    if not found:
-        raise DataError(f"{path} holds no episodes; there is nothing to learn from.")
-    if len(chunk):
-        yield chunk.take()
-
-
-def _layout(space: Any) -> list[tuple[str, tuple[int, ...], str]]:
-    return [(path, leaf.shape, leaf.dtype) for path, leaf in space.items()]
+    parts = list(read_transitions(plan.path, spaces.obs, spaces.action, plan.n_step, plan.gamma))
+    counts = [len(part["reward"]) for part in parts]
+    signature = plan.signature(spaces)
+    feed = TableFeed(signature, replace(drawing, capacity=sum(counts)), seed, index, chunks=0)
+    for part, count in zip(parts, counts):
+        feed.insert({**signature.ranked(batch=True).zeros((count,)), **part})
+    return feed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,26 +85,17 @@ class Demonstrated(Transitions):
         """The plan ``own`` with demonstrations mixed in."""
         return cls(**{f.name: getattr(own, f.name) for f in fields(own)}, path=path, demonstrated=demonstrated)
 
-    def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> Feed:
-        from starling.experience.tables import TableFeed
-
+    def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> MixedFeed:
         shown = round(self.demonstrated * self.batch_size)
-        own = Transitions(**{f.name: getattr(self, f.name) for f in fields(Transitions)})
-        signature = self.signature(spaces)
-        plain = transition_signature(spaces.obs, spaces.action)
-        rows = list(_rows(self.path, spaces, plain, self.n_step, self.gamma))
-        size = sum(count for _, count in rows)
-        demos = TableFeed(signature, replace(self.drawing, capacity=size), seed, index + 1_000, 0)
-        blank = signature.ranked(batch=True)
-        for part, count in rows:
-            demos.insert({**blank.zeros((count,)), "version": np.full(count, -1, np.int64), **part})
-        return MixedFeed(own.feed(spaces, chunks, seed, index), demos, self.batch_size - shown, shown)
+        own: Any = super().feed(spaces, chunks, seed, index)
+        demos = _loaded(self, spaces, self.drawing, seed, index + 1_000)
+        return MixedFeed(own, demos, self.batch_size - shown, shown)
 
 
 class MixedFeed(Feed):
-    """Every batch has rows of both: first of what actors sent, then of the data set."""
+    """Every batch has rows of both: first of what actors sent, then of the data set. It is a copy: nothing is lent."""
 
-    def __init__(self, own: Any, demos: Any, own_rows: int, demo_rows: int) -> None:
+    def __init__(self, own: TableFeed, demos: TableFeed, own_rows: int, demo_rows: int) -> None:
         self._own, self._demos, self._rows, self._shown = own, demos, own_rows, demo_rows
         self.chunks = own.chunks
 
@@ -139,18 +106,11 @@ class MixedFeed(Feed):
     def ready(self) -> bool:
         return self._own.ready
 
-    @property
-    def counts(self) -> Any:
-        return self._own.counts
-
     def batches(self, round: Round) -> Iterator[Batch]:
         for _ in range(round.updates):
             own, shown = self._own.draw(self._rows, round.progress), self._demos.draw(self._shown, round.progress)
             data = map_leaves(lambda *x: np.concatenate(x), own.data, shown.data)
             yield Batch(data, 1, own.versions, (own, shown))
-
-    def lent(self, batch: Batch, wait: Callable[[], None]) -> None:
-        """Batches are copies: nothing is lent."""
 
     def learned(self, batch: Batch, priorities: np.ndarray) -> None:
         own, shown = batch.keys

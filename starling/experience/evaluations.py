@@ -10,10 +10,10 @@ import numpy as np
 from starling.core.errors import ConfigError
 from starling.core.random import stream
 from starling.core.spaces import Dict, Float, Int
-from starling.core.trees import Tree
+from starling.core.trees import Tree, map_leaves
 from starling.envs.protocol import Step
 from starling.experience.cadence import EachBatch
-from starling.experience.plan import Accumulator, Acted, Perturbable, Plan, StepSpaces, WholeFeed
+from starling.experience.plan import Accumulator, Acted, Perturbable, Plan, StepSpaces, WholeFeed, equal_share
 
 __all__ = ["Evaluations", "perturbation"]
 
@@ -46,16 +46,11 @@ class Evaluations(Plan):
         return Dict(seed=Int((), 0, 2**62, "int64"), sign=Float(), earned=Float()).ranked(batch=True)
 
     def shared(self, learners: int) -> Evaluations:
-        if self.population % (2 * learners):
-            raise ConfigError(f"population={self.population} cannot be shared equally by {learners} learners in pairs.")
-        return replace(self, population=self.population // learners)
+        pairs = equal_share("population", self.population, 2 * learners, f"{learners} learners in pairs")
+        return replace(self, population=2 * pairs)
 
     def chunks(self, actors: int) -> int:
-        if self.population % (2 * actors):
-            raise ConfigError(
-                f"population={self.population} cannot be shared equally by {actors} actors in pairs; use a multiple, "
-                f"such as {2 * actors * -(-self.population // (2 * actors))}."
-            )
+        equal_share("population", self.population, 2 * actors, f"{actors} actors in pairs")
         return self.population
 
     def envs_per_actor(self, chunks: int) -> int:
@@ -68,7 +63,7 @@ class Evaluations(Plan):
         return EvaluationAccumulator(envs, self.sigma)
 
     def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> WholeFeed:
-        return WholeFeed(chunks, _gathered)
+        return WholeFeed(chunks, lambda chunks: map_leaves(lambda *x: np.stack(x), *chunks))
 
 
 class EvaluationAccumulator(Accumulator):
@@ -109,7 +104,3 @@ class EvaluationAccumulator(Accumulator):
 
     def restore(self, state: Tree) -> None:
         self._seed, self._sign = int(state["seed"]), float(state["sign"])
-
-
-def _gathered(chunks: list[Tree]) -> Tree:
-    return {name: np.stack([chunk[name] for chunk in chunks]) for name in chunks[0]}

@@ -28,12 +28,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from starling.core.errors import ConfigError
 from starling.core.spaces import Dict, Space
 from starling.core.trees import Tree
 from starling.envs.protocol import Step
 from starling.experience.cadence import Cadence, Round
 
-__all__ = ["Accumulator", "Acted", "Batch", "Feed", "Perturbable", "Plan", "ReturnsSoFar", "StepSpaces", "WholeFeed"]
+__all__ = ["Accumulator", "Acted", "Batch", "Feed", "Perturbable", "Plan", "StepSpaces", "WholeFeed", "equal_share"]
 
 
 @dataclass(frozen=True)
@@ -53,19 +54,6 @@ class Acted(NamedTuple):
     extras: dict[str, Any]  # [B, …]
     memory: Tree  # before the step, [B, …]
     version: int  # of the weights that acted
-
-
-class ReturnsSoFar:
-    """The discounted return so far of the episode that each row plays."""
-
-    def __init__(self, envs: int, gamma: float) -> None:
-        self.gamma, self.running = gamma, np.zeros(envs, np.float32)
-
-    def after(self, step: Step) -> np.ndarray:
-        """With this step, [B]; as it was in rows that made none."""
-        found = np.where(step.valid, self.gamma * self.running + step.reward, self.running)
-        self.running = np.where(step.terminated | step.truncated, np.float32(0), found)
-        return found
 
 
 class Perturbable(ABC):
@@ -245,3 +233,12 @@ class Plan(ABC):
     @abstractmethod
     def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> Feed:
         """Makes batches for one learner, numbered ``index``; ``chunks`` chunks arrive for each round."""
+
+
+def equal_share(name: str, whole: int, among: int, of: str) -> int:
+    """What each has where ``whole`` of a setting is shared ``among`` so many; refuses what leaves a remainder."""
+    if whole % among:
+        raise ConfigError(
+            f"{name}={whole} cannot be shared equally by {of}; use a multiple, such as {among * -(-whole // among)}."
+        )
+    return whole // among

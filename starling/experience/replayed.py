@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+
 from starling.components.schedules import Schedule
 from starling.core.errors import ConfigError
+from starling.core.spaces import Dict, Float
+from starling.core.trees import Tree
+from starling.data.adders.base import Adder
+from starling.data.adders.chunks import Chunk
+from starling.data.adders.returns import ReturnsSoFar
+from starling.envs.protocol import Step
 from starling.experience.cadence import EverySteps
-from starling.experience.plan import Plan
+from starling.experience.plan import Accumulator, Acted, Feed, Plan, StepSpaces, equal_share
 
-__all__ = ["Drawing", "Replayed"]
+__all__ = ["Drawing", "Priorities", "Replayed", "RowAccumulator", "drawn_space"]
+
+Priorities = Callable[[Tree], np.ndarray]  # of a batch: how much each item has to teach
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +54,10 @@ class Replayed(Plan):
         if not 1 <= self.batch_size <= self.capacity:
             raise ConfigError(f"batch_size={self.batch_size}; it must be from 1 to capacity={self.capacity}.")
 
+    @abstractmethod
+    def signature(self, spaces: StepSpaces) -> Dict:
+        """An item: the version of the weights that acted travels in each."""
+
     @property
     def prioritizes(self) -> bool:
         return bool(self.alpha)
@@ -49,6 +65,9 @@ class Replayed(Plan):
     @property
     def batch_rows(self) -> int:
         return self.batch_size
+
+    def batch_space(self, spaces: StepSpaces) -> Dict:
+        return drawn_space(self.signature(spaces))
 
     @property
     def drawing(self) -> Drawing:
@@ -63,12 +82,7 @@ class Replayed(Plan):
         return self.buffered(learners, learners)
 
     def buffered(self, learners: int, buffers: int) -> Replayed:
-        if self.batch_size % learners:
-            raise ConfigError(
-                f"batch_size={self.batch_size} cannot be shared equally by {learners} learners; "
-                f"use a multiple, such as {learners * -(-self.batch_size // learners)}."
-            )
-        rows = self.batch_size // learners
+        rows = equal_share("batch_size", self.batch_size, learners, f"{learners} learners")
         return replace(self, batch_size=rows, capacity=max(rows, self.capacity // buffers))
 
     @property
@@ -85,3 +99,72 @@ class Replayed(Plan):
 
     def cadence(self, total: int, workers: int = 1) -> EverySteps:
         return EverySteps(total, self.every * workers, self.updates, max(self.learning_starts, self.batch_size))
+
+    def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> Feed:
+        from starling.experience.tables import TableFeed  # needs numba, which actors do without
+
+        return TableFeed(self.signature(spaces), self.drawing, seed, index, chunks)
+
+
+def drawn_space(signature: Dict) -> Dict:
+    """[B] everywhere: the items without their version, and ``weight``, the importance weight of each."""
+    item = {name: space for name, space in signature.spaces.items() if name != "version"}
+    return Dict({**item, "weight": Float()}).ranked(batch=True)
+
+
+class RowAccumulator(Accumulator):
+    """The items that up to ``steps`` steps of every environment complete, as rows.
+
+    The chunk has room for what those steps may complete; where they complete more, it is full before.
+    """
+
+    def __init__(
+        self,
+        adder: Adder,
+        chunk: Chunk,
+        steps: int,
+        priorities: Priorities | None = None,
+        returns: ReturnsSoFar | None = None,
+    ) -> None:
+        self._adder, self._chunk, self._rows = adder, chunk, chunk.rows
+        self._priorities, self._returns = priorities, returns
+        self._limit, self._steps = steps, 0
+
+    @property
+    def full(self) -> bool:
+        return self._steps >= self._limit or len(self._chunk) > self._rows - self._adder.num_envs
+
+    def add(self, obs: Tree, acted: Acted, step: Step, bootstrap: np.ndarray | None) -> None:
+        self._adder.version = acted.version
+        extras, ends = acted.extras, (step.reward, step.terminated, step.truncated)
+        if acted.memory:
+            extras = {**extras, "memory": dict(acted.memory)}
+        if self._returns is not None:
+            extras = {**extras, "discounted_return": self._returns.after(*ends, step.valid)}
+        self._adder.add(obs, acted.action, extras, *ends, step.obs, step.final_obs, step.valid)
+        self._steps += 1
+
+    def take(self) -> Tree:
+        rows, count = self._chunk.take()
+        self._steps = 0
+        if self._priorities is not None:
+            batch = self._chunk.padded(rows, self._rows)  # of one size, so that nothing is compiled anew
+            del batch["version"]
+            batch["weight"] = np.ones(self._rows, np.float32)
+            rows["priority"] = np.asarray(self._priorities(batch), np.float32)[:count]
+        return {"rows": np.int64(count), "items": rows}
+
+    def blank(self) -> Tree:
+        items = self._chunk.blank(self._rows)
+        if self._priorities is not None:
+            items["priority"] = np.zeros(self._rows, np.float32)
+        return {"rows": np.int64(0), "items": items}
+
+    def state(self) -> Tree:
+        returns = {} if self._returns is None else {"returns": self._returns.state()}
+        return {"adder": self._adder.state(), **returns}
+
+    def restore(self, state: Tree) -> None:
+        self._adder.restore(state["adder"])
+        if self._returns is not None:
+            self._returns.restore(state["returns"])

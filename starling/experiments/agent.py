@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -13,25 +13,26 @@ import numpy as np
 
 from starling.algorithms import ALGORITHMS
 from starling.algorithms.base import Algorithm, inputs_of
+from starling.algorithms.compiled.backends import choose_backends
+from starling.algorithms.compiled.exploring import NoiseSource
+from starling.algorithms.compiled.learner import Learner
+from starling.algorithms.compiled.policy import Policy, acting_part, memory_where
 from starling.backends import get_backend
 from starling.components.graph.assembly import assemble
 from starling.components.graph.build import build
 from starling.core.errors import CheckpointError, ConfigError, DataError
 from starling.core.params import Params, with_scopes
 from starling.core.random import stream
-from starling.core.spaces import Bool, Int, Space
-from starling.core.trees import Tree, items, map_leaves, map_with_path
+from starling.core.spaces import Space
+from starling.core.trees import Tree, items, map_leaves
 from starling.envs.actions import ActionCodec
+from starling.envs.given import GivenObservations
 from starling.envs.protocol import Step
 from starling.envs.spaces import from_gymnasium
 from starling.experience.cadence import Round
 from starling.experience.plan import Accumulator, Acted
-from starling.experiments.backends import choose_backends
 from starling.experiments.settings import overridden
 from starling.records import checkpoint
-from starling.roles.collector import NoiseSource
-from starling.roles.learner import Learner
-from starling.roles.policy import Policy, acting_part, memory_where
 
 __all__ = ["Agent"]
 
@@ -74,7 +75,7 @@ class Agent:
         self._feed = self._plan.feed(algorithm.step_spaces, self._plan.envs, seed)
         self._rows: dict[int, _Row] = {}
         self._chunks: dict[int, Tree] = {}  # by environment, until there are enough for a batch
-        self._starts: dict[str, Any] = {}  # where whole numbers in the program's observations begin; ours are from 0
+        self._given = GivenObservations(algorithm.observation_space)
         self._outward: Callable[[int], Callable[[Tree], Any]] = lambda count: lambda action: action
 
     @classmethod
@@ -88,17 +89,17 @@ class Agent:
         algorithm = ALGORITHMS[algo]
         shared = {"envs": envs} if any(each.name == "envs" for each in fields(algorithm.Config)) else {}
         config = overridden(algorithm.Config(), {**shared, **settings}, algo)
-        spaces = (s if isinstance(s, Space) else from_gymnasium(s) for s in (observation_space, action_space))
-        agent = cls(algorithm.compose(config, *spaces), backend, act_backend, seed, total_steps)
-        if not isinstance(observation_space, Space):
-            agent._starts = dict(_starts(observation_space))
+        given = GivenObservations(observation_space)
+        actions = action_space if isinstance(action_space, Space) else from_gymnasium(action_space)
+        agent = cls(algorithm.compose(config, given.space, actions), backend, act_backend, seed, total_steps)
+        agent._given = given
         if not isinstance(action_space, Space):
             agent._outward = cache(lambda count: ActionCodec(action_space, count).batch)
         return agent
 
     def act(self, observations: Tree, explore: bool = True, env_ids: Sequence[int] | None = None) -> np.ndarray:
         """Actions for observations [B, …], as the environments take them. Row i belongs to ``env_ids[i]``, or to i."""
-        observations = self._fitting(observations, "observations")
+        observations = self._given.fitting(observations, "observations")
         count = len(next(leaf for _, leaf in items(observations)))
         ids = list(range(count) if env_ids is None else env_ids)
         if len(ids) != count:
@@ -144,7 +145,7 @@ class Agent:
             waiting = [other for other in range(self._plan.envs) if other not in self._chunks]
             remedy = f"environments {waiting} must catch up first" if waiting else "call update() first"
             raise DataError(f"environment {env_id} has a whole rollout; {remedy}.")
-        successor = self._fitting(map_leaves(lambda x: np.asarray(x)[None], next_obs), "next_obs")
+        successor = self._given.fitting(map_leaves(lambda x: np.asarray(x)[None], next_obs), "next_obs")
         over, cut = np.array([bool(terminated)]), np.array([bool(truncated)])
         step = Step(successor, np.array([reward], np.float32), over, cut, successor, np.array([True]))
         bootstrap = None
@@ -159,35 +160,6 @@ class Agent:
                 self._feed.add([self._chunks[i] for i in sorted(self._chunks)])
                 if not self._feed.whole:
                     self._chunks = {}
-
-    def _fitting(self, observations: Tree, what: str) -> Tree:
-        """A copy of observations [B, …] with the dtypes of their space; refuses what does not fit it.
-
-        As in training, a number just outside the bounds is a matter of the environment's own rounding.
-        """
-        space = self.algorithm.observation_space
-        given, spaces = dict(items(observations)), dict(space.items())
-        if given.keys() != spaces.keys():
-            arrived = f"a dict of {', '.join(given)}" if isinstance(observations, dict) else type(observations).__name__
-            raise DataError(f"{what}: {arrived} arrived; a dict was expected, as in {space}.")
-        copies = {}
-        for path, leaf in spaces.items():
-            x = np.asarray(given[path])
-            x = x - self._starts[path] if path in self._starts and x.dtype.kind in "iu" else x
-            where = f"{what}{f' at {path!r}' if path else ''}"
-            if x.ndim < 1 or x.shape[1:] != leaf.shape:
-                raise DataError(
-                    f"{where}: shape {list(x.shape)} arrived, [B, {', '.join(map(str, leaf.shape))}] expected."
-                )
-            spelt = isinstance(leaf, Bool) and x.dtype.kind in "iu"  # truth values, as masks often come
-            if not (spelt or np.can_cast(x.dtype, leaf.numpy_dtype, "same_kind")):
-                raise DataError(f"{where}: {x.dtype} arrived, {leaf.dtype} was expected.")
-            copies[path] = np.array(x, leaf.numpy_dtype)
-            if copies[path].dtype.kind == "f" and not np.isfinite(copies[path]).all():
-                raise DataError(f"{where}: a number that is not finite arrived.")
-            if isinstance(leaf, Int) and ((x < leaf.low) | (x >= leaf.high)).any():
-                raise DataError(f"{where}: a number outside {leaf} arrived.")
-        return map_with_path(lambda path, _: copies[path], space.zeros())
 
     def update(self, batch: Tree | None = None) -> dict[str, float] | None:
         """Learn from ``batch``, or from what was observed; None where that is not enough yet."""
@@ -242,15 +214,3 @@ class Agent:
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"{path} does not hold what an agent saves: {error!s:.200}.") from error
         self._policy.load(self._acting(), self._learner.version)
-
-
-def _starts(space: gym.Space[Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Where the numbers of each discrete part of a Gymnasium space begin, by path."""
-    if isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
-        yield path, np.asarray(space.start)
-    elif isinstance(space, gym.spaces.Dict):
-        for key, child in space.spaces.items():
-            yield from _starts(child, f"{path}.{key}" if path else key)
-    elif isinstance(space, gym.spaces.Tuple):
-        for i, child in enumerate(space.spaces):
-            yield from _starts(child, f"{path}.{i}" if path else str(i))

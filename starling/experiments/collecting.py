@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from starling.algorithms.compiled.policy import Policy
 from starling.core.trees import Tree, map_leaves
 from starling.data import EpisodeWriter, RecordedEpisode
 from starling.envs import EnvLike, Envs, make
 from starling.experiments.evaluation import greedy_steps, shares
 from starling.experiments.trained import trained
 from starling.records.progress import Progress
-from starling.roles.policy import Policy
 
 __all__ = ["collect_run"]
 

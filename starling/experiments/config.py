@@ -51,7 +51,7 @@ class RunOptions(Counts):
     summaries: tuple[str, ...] = setting((), 'values to record, by path: "ppo.loss.*", "q.q_values"')
     simulation: dict[str, Any] = setting({}, "speeds, delays and faults of a simulated run")
     env_timeout: float = setting(0.0, "seconds that a step of a role's environment may take; 0: any", 0)
-    env_workers: int = setting(0, "processes that step each role's environments; 0: the role itself", 0, 1024)
+    env_workers: int = setting(0, "processes that share each role's environments, from 2 on; its own is one", 0, 1024)
     env_async: bool = setting(False, "act in the rows that are ready, half at a time, and wait for no slow ones")
     env_options: dict[str, Any] = setting({}, "for the environment's constructor")
     devices: dict[str, Any] = setting({}, "what roles compute on, by kind: cuda:0,cuda:1 share a learner's batches")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from starling.algorithms.compiled.policy import Policy, memory_where
 from starling.core.params import Params, with_scopes
 from starling.core.trees import Tree
 from starling.envs import Envs, Step
-from starling.roles.policy import Policy, memory_where
 
 __all__ = ["Evaluation", "evaluate", "greedy_steps", "shares"]
 

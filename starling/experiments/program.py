@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,11 @@ from gymnasium.vector import VectorEnv
 
 from starling.algorithms import ALGORITHMS
 from starling.algorithms.base import Algorithm, inputs_of
-from starling.backends import check_elsewhere, get_backend
+from starling.algorithms.compiled.learner import fitted
+from starling.algorithms.compiled.policy import Policy, acting_part
+from starling.algorithms.compiled.shards import merged
+from starling.backends import check_elsewhere
 from starling.components.graph.assembly import Assembly, assemble
-from starling.components.graph.build import Graph, build, create_parameters
 from starling.core.effects import Checkpoint, RoleCode
 from starling.core.errors import ConfigError
 from starling.core.importing import import_path, imported
@@ -30,19 +31,14 @@ from starling.envs import EnvLike, Envs, make
 from starling.envs.ready_rows import ReadyRows
 from starling.envs.tolerant import Tolerance
 from starling.envs.vector_envs import VectorEnvs
-from starling.experience.plan import Plan
-from starling.experiments.backends import Backends, choose_backends, limit_threads
 from starling.experiments.compatibility import check_fits, tolerates_lag
 from starling.experiments.config import Run, resolve
 from starling.experiments.evaluation import evaluate
-from starling.experiments.summaries import Summaries, check_summaries, component_patterns
-from starling.formations import FORMATIONS, Formation, Placement, RoleId, Start, form, settled
+from starling.formations import FORMATIONS, RoleId, Start, form, settled
 from starling.records.checkpoint import restoring
 from starling.records.checkpoints import Checkpoints
-from starling.roles.learner import Learner, fitted
-from starling.roles.parameters import merged
-from starling.roles.policy import Policy, acting_part
-from starling.roles.run_counters import Reporter, RunLength
+from starling.roles.context import Context
+from starling.roles.run_counters import RunLength
 
 __all__ = ["Program", "assemble_for", "weights_in"]
 
@@ -55,8 +51,8 @@ def assemble_for(run: Run, obs: Space, action: Space) -> Assembly:
     return assemble(algorithm, inputs_of(algorithm), algorithm.traced)
 
 
-class Program:
-    """See ``starling.executors.base``, and ``starling.roles.context`` for what roles see of it."""
+class Program(Context):
+    """What executors run, and what roles are made from: see ``starling.executors.base`` and ``Context``."""
 
     def __init__(
         self,
@@ -68,11 +64,10 @@ class Program:
         """``env`` is what to make environments from where a name is not enough; ``directory`` the run's; ``spaces``
         those of an environment, where they are known already."""
         options = run.options
-        self.run, self.directory, self.seed = run, directory, options.seed
+        self.run, self.directory = run, directory
         self.pin_cpus, self.heartbeat = options.pin_cpus, options.heartbeat
         self.simulation: Mapping[str, Any] = {"seed": options.seed, **options.simulation}
         self.env: EnvLike = options.env if env is None else env
-        self._graphs: dict[tuple[str, tuple[str, ...]], Graph] = {}
         self._ready: Envs | None = None  # made to ask for its spaces, and not used yet
         self._prepared: RoleCode | None = None  # of a fused role that has not begun
         self.vectorised = False  # whether ``env`` makes a VectorEnv, and so a number of environments of its own
@@ -80,27 +75,28 @@ class Program:
         careful = FORMATIONS[options.formation].careful and counts.max_lag is None
         if careful and not tolerates_lag(cls, run.algorithm):
             counts = replace(counts, max_lag=0)
-        self.counts = settled(options.formation, counts)
-        self.formation: Formation = form(options.formation, self.counts)
+        counts = settled(options.formation, counts)
+        self.formation = form(options.formation, counts)
         self._check_env()
         self.spaces = spaces or self._ask_spaces()
-        self.algorithm: Algorithm = cls.compose(run.algorithm, *self.spaces)
-        check_fits(self.algorithm, options.formation, self.formation.lockstep)
-        self.whole_plan: Plan = self.algorithm.plan
-        if options.updates and self.whole_plan.acts:
+        algorithm: Algorithm = cls.compose(run.algorithm, *self.spaces)
+        check_fits(algorithm, options.formation, self.formation.lockstep)
+        acts = algorithm.plan.acts
+        if options.updates and acts:
             raise ConfigError(f"updates={options.updates} has no effect where {options.algo} acts; give steps.")
-        if options.env_async and not self.whole_plan.acts:
+        if options.env_async and not acts:
             raise ConfigError(f"env_async has no effect where nobody acts: {options.algo} learns from a data set.")
-        total = options.steps if self.whole_plan.acts else options.updates or options.steps
-        self.length = RunLength(total, options.log_every, options.checkpoint_every)
-        self.learners = max(1, self.formation.count("learner"), self.formation.count("worker"))
-        self.plan: Plan = self.whole_plan.shared(self.learners)
-        acting = max(1, self.formation.count("actor") // max(1, self.formation.count("learner")))
-        self.batch_chunks = self.counts.batch_chunks or self.plan.chunks(acting)
-        self.chunks_per_actor = max(1, self.batch_chunks // acting)
-        self.formation = FORMATIONS[options.formation].lay_out(replace(self.counts, batch_chunks=self.batch_chunks))
-        self.placement = Placement(self.formation, run.devices)
-        self.plan.envs_per_actor(1 if self.formation.count("worker") else self.batch_chunks)  # refuses what cannot be
+        total = options.steps if acts else options.updates or options.steps
+        super().__init__(
+            algorithm,
+            options.formation,
+            counts,
+            RunLength(total, options.log_every, options.checkpoint_every),
+            options.seed,
+            backends=(options.backend, options.act_backend),
+            devices=run.devices,
+            summaries=options.summaries,
+        )
 
     def _check_env(self) -> None:
         if isinstance(self.env, VectorEnv) and not self.formation.fused:
@@ -112,10 +108,10 @@ class Program:
     def _ask_spaces(self) -> tuple[Space, Space]:
         """The spaces of the environments; those of a fused role are the ones that it will use."""
         if self.formation.fused:
-            self._ready = self._make(self.run.algorithm.envs, self.seed)
+            self._ready = self._make(self.run.algorithm.envs, self.run.options.seed)
             self.vectorised = isinstance(self._ready, VectorEnvs) and not isinstance(self.env, str)
             return self._ready.observation_space, self._ready.action_space
-        with self._make(1, self.seed) as envs:
+        with self._make(1, self.run.options.seed) as envs:
             return envs.observation_space, envs.action_space
 
     def _make(self, count: int, seed: int, acting: bool = True) -> Envs:
@@ -125,16 +121,6 @@ class Program:
         if options.env_async and acting:
             return ReadyRows(make(self.env, count, seed, asynchronous=True, **settings))
         return make(self.env, count, seed, **settings)
-
-    @cached_property
-    def assembly(self) -> Assembly:
-        assembly = assemble(self.algorithm, inputs_of(self.algorithm), self.algorithm.traced)
-        check_summaries(self.run.options.algo, self.run.options.summaries, assembly)
-        return assembly
-
-    @cached_property
-    def backends(self) -> Backends:
-        return choose_backends(self.assembly, self.run.options.backend, self.run.options.act_backend)
 
     def spec(self) -> dict[str, Any]:
         """What another process needs to make this program again."""
@@ -193,29 +179,7 @@ class Program:
         """Where the choices of the run are written down, if they are."""
         return self.directory / "record" if self.run.options.record and self.directory is not None else None
 
-    # -- what roles are made of
-
-    @cached_property
-    def initial(self) -> Params:
-        """The first parameters, without a backend."""
-        return create_parameters(self.assembly, self.seed)
-
-    def _graph(self, backend: str, devices: tuple[str, ...] = ()) -> Graph:
-        """One graph for all that compute on the same devices."""
-        if (backend, devices) not in self._graphs:
-            limit_threads(self.assembly, backend, len(list(self.formation)))
-            self._graphs[backend, devices] = build(self.assembly, get_backend(backend), self.seed, devices)
-        return self._graphs[backend, devices]
-
-    def learning_graph(self, role: RoleId) -> Graph:
-        return self._graph(self.backends.learn, self.placement.of(role)[0])
-
-    def acting_graph(self, role: RoleId) -> Graph:
-        return self._graph(self.backends.act, self.placement.of(role)[1])
-
-    def policy(self) -> Policy:
-        """What acts when the run is over, wherever that is: on the default device."""
-        return Policy(self._graph(self.backends.act))
+    # -- what roles have
 
     def envs(self, count: int, *who: Any) -> Envs:
         ready, self._ready = self._ready, None
@@ -230,20 +194,6 @@ class Program:
         """The environments of a fused role, before it has begun."""
         assert self._ready is not None
         return self._ready
-
-    @property
-    def summaries(self) -> list[str]:
-        return component_patterns(self.run.options.algo, self.run.options.summaries)
-
-    def reporter(self, learner: Learner) -> Reporter:
-        summaries, name = Summaries(self.run.options.algo, self.run.options.summaries), self.run.options.algo
-
-        def report() -> tuple[dict[str, float], dict[str, Any]]:
-            values = {f"{name}.{key}": value for key, value in learner.metrics().items()} | {"updates": learner.version}
-            means, histograms = summaries.take(values, learner.recorded)
-            return {**values, **means}, histograms
-
-        return report
 
     def evaluate(self, policy: Policy, envs: Envs) -> dict[str, float]:
         return {"eval_return": evaluate(policy, envs, WATCHED_EPISODES).mean}
@@ -309,7 +259,7 @@ class Program:
 
 def weights_in(state: Tree) -> Tree:
     """The parameters in a checkpoint of a learner or a server."""
-    return state["learner"]["learned"]["params"] if "learner" in state else state["shard"]["kept"]["params"]
+    return state["learner"]["learned"]["params"]
 
 
 def remake(spec: dict[str, Any]) -> Program:

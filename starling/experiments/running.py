@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +14,7 @@ from gymnasium.vector import VectorEnv
 
 from starling.core.effects import Checkpoint, Report
 from starling.core.errors import RunDirError, RunError, StarlingError
+from starling.core.interruption import stopping
 from starling.core.trees import Tree
 from starling.envs import EnvLike
 from starling.envs.constructing import adapter_of, constructor_of
@@ -34,7 +33,7 @@ from starling.records.metrics import Metrics, read
 from starling.records.progress import Progress
 from starling.records.run_dir import RunDir
 
-__all__ = ["Result", "resume", "start", "stopping"]
+__all__ = ["Result", "resume", "start"]
 
 PROBE_STEPS = 50  # of two fresh environments compared, to learn whether a seed determines them
 
@@ -172,7 +171,7 @@ class _Session:
         self._steps, self._updates = report.steps, int(report.values.get("updates", 0))
         speed = report.steps / max(self.seconds, 1e-9)
         self._metrics.write(report.steps, {**report.values, "steps_per_second": speed}, report.histograms)
-        prefix = f"{self.options.algo}.loss."
+        prefix = f"{self.program.algorithm.name}.loss."
         losses = {key.removeprefix(prefix): value for key, value in report.values.items() if key.startswith(prefix)}
         self._progress.update(report.steps, episode_return=report.values.get("episode_return"), losses=losses)
 
@@ -242,24 +241,3 @@ class _Session:
 def _joined(earlier: Report, report: Report) -> Report:
     """A report with what an earlier one said beside it."""
     return Report(report.steps, {**earlier.values, **report.values}, {**earlier.histograms, **report.histograms})
-
-
-@contextmanager
-def stopping() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C (or SIGTERM) sets; a second one interrupts at once."""
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-
-    def handle(number: int, frame: Any) -> None:
-        if event.is_set():
-            raise KeyboardInterrupt
-        event.set()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield event
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

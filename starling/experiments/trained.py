@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from starling.algorithms.compiled.policy import Policy
 from starling.core.errors import ConfigError
 from starling.envs import EnvLike, make
 from starling.experiments.config import resolve
@@ -14,7 +15,6 @@ from starling.experiments.program import Program
 from starling.records.checkpoint import restoring
 from starling.records.progress import Progress
 from starling.records.run_dir import RunDir
-from starling.roles.policy import Policy
 
 __all__ = ["evaluate_run", "play", "trained"]
 

@@ -2,6 +2,7 @@
 
 from starling.formations.base import Edge, Formation, RoleId, Roles, Start
 from starling.formations.catalogue import FORMATIONS, Counts, form, settled
+from starling.formations.parts import Part, parts_of, publisher_of, readers_of
 from starling.formations.placement import Placement
 
 __all__ = [
@@ -9,10 +10,14 @@ __all__ = [
     "Counts",
     "Edge",
     "Formation",
+    "Part",
     "Placement",
     "RoleId",
     "Roles",
     "Start",
     "form",
+    "parts_of",
+    "publisher_of",
+    "readers_of",
     "settled",
 ]

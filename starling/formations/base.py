@@ -119,6 +119,10 @@ class Formation:
         """Whether the roles of this kind take every step together."""
         return any(edge.kind == "collective" and edge.source == kind for edge in self.edges)
 
+    def restarts_all(self, kind: str) -> bool:
+        """Whether the crash of a role of this kind takes all others back to the last checkpoint with it."""
+        return self.lockstep or self.joined(kind)
+
     @cached_property
     def _by_kind(self) -> dict[str, Roles]:
         return {roles.kind: roles for roles in self.roles}

@@ -8,12 +8,13 @@ it leaves out (caches, memory, what else the machine does) makes real runs slowe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starling.formations import FORMATIONS
-from starling.insight.timing import Timings
+from starling.formations.compatibility import Traits, misfit
+from starling.insight.timing import Timed
 
-__all__ = ["Advice", "Option", "recommend"]
+__all__ = ["Advice", "Option", "Timings", "recommend"]
 
 # Assumed, since one process cannot time them; the second was chosen to agree with one comparison on a busy machine.
 HANDOVER = 150e-6  # seconds until a process that waits has noticed and goes on
@@ -21,8 +22,8 @@ QUEUEING = 1e-3  # seconds that it then waits for a processor, for each other pr
 GATHERING = 1e-3  # seconds that a request waits for others, about half of the default inference_wait
 WORTH = 1.15  # gain that must be expected of a formation before it is preferred to a simpler one
 CLOSE = 0.97  # share of the best rate that makes fewer actors enough
-WORK = {name: kind.work for name, kind in FORMATIONS.items() if kind.work}  # those that are estimated
-ORDER = sorted(WORK, key=lambda name: ("in_turn", "together", "ahead", "served").index(WORK[name]))  # simplest first
+SHARING = ("in_turn", "together", "ahead", "served")  # how acting and learning share the time, the simplest first
+WORK = {name: work for work in SHARING for name, kind in FORMATIONS.items() if kind.work == work}
 
 
 @dataclass(frozen=True)
@@ -45,42 +46,66 @@ class Advice:
     options: tuple[Option, ...]
     notes: tuple[str, ...]
 
-    def command(self, algo: str, env: str, more: str = "") -> str:
-        """The command line that does it."""
-        counts = "" if self.option.actors is None else f" --actors {self.option.actors}"
-        backends = f" --backend {self.backend} --act-backend {self.act_backend}"
-        return f"starling train --algo {algo} --env {env}{more} --formation {self.option.formation}{counts}{backends}"
+
+@dataclass(frozen=True, kw_only=True)
+class Timings:
+    """What an advice is made of."""
+
+    parts: tuple[Timed, ...]
+    envs: int  # environments of the run, over all its actors
+    cores: int
+    load: float = 0.0  # processors that others used when timing began
+
+    def rows(self, actors: int | None) -> int:
+        """Environments of each of so many actors."""
+        return max(1, self.envs // (actors or 1))
+
+    def of(self, part: str, rows: int | None = None) -> Timed:
+        """A call of a part for so many rows, or for all, on the backend that takes the fewest seconds."""
+        timed = [each for each in self.parts if each.part == part]
+        backends = dict.fromkeys(each.backend for each in timed)
+        calls = [_call([each for each in timed if each.backend == name], rows or self.envs) for name in backends]
+        return min(calls, key=lambda call: call.seconds)
 
 
-def recommend(timings: Timings, misfits: Mapping[str, str | None]) -> Advice:
-    """The formation, counts and backends to run; ``misfits`` says which formations the algorithm does not fit."""
-    update = min(timings.of("update"), key=lambda timed: timed.seconds)
-    options = [_best(name, timings, update.per_step) for name in ORDER if misfits.get(name) is None]
+def _call(timed: list[Timed], rows: int) -> Timed:
+    """A call for so many rows, on the line through those of the fewest and of the most that were timed."""
+    few, many = timed[0], timed[-1]
+    slope = few.seconds / few.rows
+    if few.rows < many.rows:
+        slope = max(0.0, many.seconds - few.seconds) / (many.rows - few.rows)
+    seconds = few.seconds + slope * (rows - few.rows)
+    return replace(few, rows=rows, seconds=seconds, steps=few.steps * rows / few.rows)
+
+
+def recommend(timings: Timings, traits: Traits) -> Advice:
+    """The formation, counts and backends to run for an algorithm with these traits."""
+    misfits = {name: reason for name in WORK if (reason := misfit(name, traits)) is not None}
+    counts = [n for n in range(1, 2 * timings.cores + 1) if "replays" in traits.has or timings.envs % n == 0]
+    options = [_best(name, timings, counts) for name in WORK if name not in misfits]
     chosen = options[0]
     for option in options[1:]:
         if option.rate >= WORTH * chosen.rate:
             chosen = option
-    rows = timings.rows(chosen.actors or 1)
-    act = min(timings.of("inference"), key=lambda timed: timings.at("inference", rows, timed.backend))
-    notes = tuple(_notes(timings, update.per_step, chosen, misfits))
-    return Advice(update.backend, act.backend, chosen, tuple(options), notes)
+    update, inference = timings.of("update"), timings.of("inference", timings.rows(chosen.actors))
+    notes = tuple(_notes(timings, chosen, misfits))
+    return Advice(update.backend, inference.backend, chosen, tuple(options), notes)
 
 
-def _best(name: str, timings: Timings, learning: float) -> Option:
+def _best(name: str, timings: Timings, counts: list[int]) -> Option:
     """The formation with the fewest actors that do nearly as well as any number; they share the environments."""
     if WORK[name] == "in_turn":
-        return _expected(name, None, timings, learning)
-    counts = [n for n in range(1, 2 * timings.cores + 1) if timings.replays or timings.envs % n == 0]
-    options = [_expected(name, actors, timings, learning) for actors in counts]
+        return _expected(name, None, timings)
+    options = [_expected(name, actors, timings) for actors in counts]
     most = max(option.rate for option in options)
     return next(option for option in options if option.rate >= CLOSE * most)
 
 
-def _expected(name: str, actors: int | None, timings: Timings, learning: float) -> Option:
+def _expected(name: str, actors: int | None, timings: Timings) -> Option:
     """What is expected of a formation, from the seconds that each thing takes per environment step."""
-    work, cores, count = WORK[name], timings.cores, actors or 1
-    rows, (update, *_), (transport,) = timings.rows(count), timings.of("update"), timings.of("transport")
-    acting, moving = timings.at("acting", rows) / rows, transport.per_step
+    work, cores, count, rows = WORK[name], timings.cores, actors or 1, timings.rows(actors)
+    update, transport = timings.of("update"), timings.of("transport")
+    acting, learning, moving = timings.of("acting", rows).per_step, update.per_step, transport.per_step
     waking = HANDOVER + QUEUEING * max(0.0, timings.load - cores) / cores
     if work == "in_turn":
         takes = {"acting": acting, "learning": learning}
@@ -89,8 +114,8 @@ def _expected(name: str, actors: int | None, timings: Timings, learning: float) 
         takes = {"acting": acting / min(count, cores), "learning": learning, "handing over": moving + handing}
     else:
         if work == "served":
-            env, together = timings.at("env", rows), rows * count
-            inference = min(timings.at("inference", together, each.backend) for each in timings.of("inference"))
+            env, together = timings.of("env", rows).seconds, rows * count
+            inference = timings.of("inference", together).seconds
             answered = env + inference + HANDOVER + waking + GATHERING * (count > 1)  # from one step to the next
             each_step = (env + 2 * HANDOVER) / rows + inference / together
             takes = {"acting": answered / together, "inference": (inference + HANDOVER) / together}
@@ -102,15 +127,14 @@ def _expected(name: str, actors: int | None, timings: Timings, learning: float) 
     return Option(name, actors, 1.0 / taken, max(takes, key=lambda thing: takes[thing]))
 
 
-def _notes(timings: Timings, learning: float, chosen: Option, misfits: Mapping[str, str | None]) -> Iterator[str]:
+def _notes(timings: Timings, chosen: Option, misfits: Mapping[str, str]) -> Iterator[str]:
     """What the numbers leave open."""
-    acting = timings.at("acting", timings.envs) / timings.envs
-    yield from (f"{name} was left out: {reason}" for name in ORDER if (reason := misfits.get(name)) is not None)
+    acting, learning = timings.of("acting").per_step, timings.of("update").per_step
+    yield from (f"{name} was left out: {reason}" for name, reason in misfits.items())
     if learning > 2 * acting:
-        share = learning / (acting + learning)
         yield (
-            f"learning takes {100 * share:.0f} % of the work: more actors cannot help much; larger batches may, and on "
-            "more processors allreduce"
+            f"learning takes {100 * learning / (acting + learning):.0f} % of the work: more actors cannot help much; "
+            "larger batches may, and on more processors allreduce"
         )
     if timings.load > 0.5 * timings.cores:
         yield (

@@ -1,59 +1,50 @@
-"""What is wrong with a run, or merely slow, and what to change: a pure function of the evidence."""
+"""What is wrong with a run, or merely slow, and what to change: pure functions of the evidence.
+
+Each of those that ``diagnose`` calls looks for one thing.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+import itertools
+import statistics
+from collections.abc import Iterator
 
-from starling.insight.bottlenecks import bottleneck, limited
-from starling.insight.evidence import Evidence
-from starling.insight.findings import Finding, last_words, lost, old, silent, stalled, stuck, uneven, without_status
-from starling.insight.measures import Measures, grouped
+from starling.formations import FORMATIONS, form
+from starling.insight.bottlenecks import bottleneck
+from starling.insight.evidence import Evidence, Finding
+from starling.insight.measures import Measures, percent
+from starling.records.statistics import recent_lag, recent_speed
 
-__all__ = ["diagnose", "how_it_stands", "to_mapping", "who_waits"]
+__all__ = ["diagnose", "how_it_stands", "who_waits"]
 
+SILENT = 10.0  # seconds without a sign of life that are worth a word
+STUCK = 5.0  # seconds that everyone must wait before it looks like a deadlock
+OLD = 10.0  # updates that rollouts may lag behind, on average, before it is worth a word
+LOST_SHARE = 0.05  # of chunks that may be dropped as too old
 LEVELS = ("problem", "bottleneck", "note")
-LOOKS = (silent, lost, stuck, without_status, old, last_words)
-WHILE_ALL_ANSWER = (bottleneck, uneven, stalled)  # who is silent holds up all others: their shares say nothing
 
 
 def diagnose(evidence: Evidence) -> list[Finding]:
     """What is worth knowing, the gravest first."""
-    looks = LOOKS if any(silent(evidence)) else LOOKS + WHILE_ALL_ANSWER
+    looks = [silent, lost, stuck, without_status, old, last_words]
+    if not any(silent(evidence)):  # who is silent holds up all others: their shares say nothing
+        looks += [bottleneck, uneven, stalled]
     found = [finding for look in looks for finding in look(evidence)]
     return sorted(found, key=lambda finding: LEVELS.index(finding.level))
 
 
-def to_mapping(evidence: Evidence) -> dict[str, Any]:
-    """All that there is to tell of a run, as plain values."""
-    measures, slowest = evidence.measures, evidence.measures.slowest
-    return {
-        "run": evidence.run,
-        "state": how_it_stands(evidence),
-        "alive": evidence.alive,
-        "seconds": round(measures.seconds, 3),
-        "recent": measures.recent,
-        "roles": [{**asdict(role), "waiting": role.waiting and role.waiting.to_mapping()} for role in measures.roles],
-        "edges": [asdict(edge) for edge in measures.edges],
-        "waits": who_waits(measures),
-        "limiter": [f"{role}: {wait.reason}" for role, wait in limited(measures).items()],
-        "lag": evidence.lag,
-        "restarts": measures.restarts,
-        "slowest": slowest and slowest.role,
-        "findings": [asdict(finding) for finding in diagnose(evidence)],
-    }
-
-
 def how_it_stands(evidence: Evidence) -> str:
     """Whether the run goes on, or how it ended."""
-    summary, steps = evidence.summary, evidence.steps
+    summary, steps, ended = evidence.summary, evidence.steps, evidence.summary.get("status")
     if evidence.alive:
-        total = evidence.settings.get("updates") or evidence.settings.get("steps")
+        total, speed = (
+            evidence.settings.get("updates") or evidence.settings.get("steps"),
+            recent_speed(evidence.metrics),
+        )
         seconds = (evidence.status or {}).get("seconds") or (evidence.metrics[-1]["seconds"] if evidence.metrics else 0)
         parts = [f"running for {seconds:.0f} s", f"{steps:,} of {total:,} steps" if total else f"{steps:,} steps"]
-        parts += [] if evidence.speed is None else [f"{evidence.speed:,.0f} steps/s"]
+        parts += [] if speed is None else [f"{speed:,.0f} steps/s"]
         return ", ".join(parts + ["trained to the end: it evaluates"] * evidence.measures.ended)
-    ended = summary.get("status")
     if ended is None or (ended != "finished" and steps > int(summary.get("env_steps", 0))):
         return (
             f"dead: no process holds it, and it left no word of its end (killed?) after {steps:,} steps; "
@@ -67,14 +58,116 @@ def how_it_stands(evidence: Evidence) -> str:
 def who_waits(measures: Measures) -> list[str]:
     """Who waits for whom and why; roles that wait for the same are told together."""
     told = []
-    for (kind, wait), roles in grouped(measures.roles, lambda role: (role.kind, role.waiting)).items():
+    for kind, wait in dict.fromkeys((role.kind, role.waiting) for role in measures.roles):
         if wait is None:
             continue
-        names = ", ".join([*(role.role for role in roles[:4]), *(["…"] if len(roles) > 4 else [])])
+        roles = [role for role in measures.roles if (role.kind, role.waiting) == (kind, wait)]
+        names = ", ".join([role.role for role in roles[:4]] + ["…"] * (len(roles) > 4))
         who = names if len(roles) == 1 else f"{len(roles)} {kind}s ({names})"
-        edges = [edge for name in wait.edges if (edge := measures.edge(name)) is not None]
+        edges = [measures.edges[name] for name in wait.edges if name in measures.edges]
         whom = " or ".join(dict.fromkeys(edge.other_end(kind) for edge in edges))
         longest = max(role.for_seconds for role in roles)
         since = f", for {longest:.1f} s" if longest >= 0.1 else ""
         told.append(f"{who} {wait.told_of(len(roles))}{f' → {whom}' if whom else ''}{since}")
     return told
+
+
+def silent(evidence: Evidence) -> Iterator[Finding]:
+    """Roles, or the supervisor, that show no sign of life."""
+    measures = evidence.measures
+    if not evidence.alive or measures.ended:
+        return
+    if evidence.status_age > SILENT:
+        text = f"the supervisor is silent for {evidence.status_age:.0f} s: what is said of the roles is as old"
+        yield Finding("problem", "supervisor", text, "look whether its process is stopped")
+    for role in measures.roles:
+        process, silence = evidence.processes.get(role.role), role.silent or 0.0
+        if role.state == "done":
+            continue
+        if process == "stopped":
+            text = f"is stopped by a signal, silent for {silence:.0f} s"
+            remedy = "let it go on with `kill -CONT`; the others wait for it"
+        elif process == "gone":
+            text, remedy = "is gone", "the supervisor starts it again"
+        elif role.silent is None and measures.seconds > SILENT and not measures.recent:
+            text = f"has not begun after {measures.seconds:.0f} s: it loads and compiles, or cannot"
+            remedy = f"see logs/{role.role}.log"
+        elif silence > SILENT:
+            text = f"is silent for {silence:.0f} s: frozen or in a long computation"
+            remedy = "a first update compiles for seconds; otherwise look at its process, or at its environment's step"
+        else:
+            continue
+        yield Finding("problem", "silent", f"{role.role} {text}", remedy)
+
+
+def lost(evidence: Evidence) -> Iterator[Finding]:
+    """Roles that crashed and were started again."""
+    for role, times in evidence.measures.restarts.items():
+        lines, often = evidence.logs.get(role, []), "once" if times == 1 else f"{times} times"
+        remedy = f"see logs/{role}.log" if lines else "its log is empty: it was killed, perhaps for its memory"
+        yield Finding("problem", "lost", f"{role} was lost {often}", remedy, lines)
+
+
+def last_words(evidence: Evidence) -> Iterator[Finding]:
+    """What roles wrote before a run failed; those that were lost are told of elsewhere."""
+    failed = not evidence.alive and evidence.summary.get("status") not in ("finished", "interrupted")
+    for role, lines in evidence.logs.items():
+        if failed and role not in evidence.measures.restarts:
+            yield Finding("problem", "log", f"{role} wrote at last", f"see logs/{role}.log", lines)
+
+
+def stuck(evidence: Evidence) -> Iterator[Finding]:
+    """Everybody waits for somebody."""
+    roles = [role for role in evidence.measures.roles if role.state != "done" and role.kind != "evaluator"]
+    seconds = min((role.for_seconds if role.state == "waiting" else 0.0 for role in roles), default=0.0)
+    if evidence.alive and seconds >= STUCK:
+        text = f"nobody works: every role has waited for another for {seconds:.0f} s or more"
+        yield Finding("problem", "stuck", text, "stop the run and resume it; report it with this output: it is a fault")
+
+
+def stalled(evidence: Evidence) -> Iterator[Finding]:
+    """No report for much longer than usual."""
+    times = [row["seconds"] for row in evidence.metrics]
+    if evidence.alive and len(times) > 2:
+        usual = statistics.median(after - before for before, after in itertools.pairwise(times))
+        if evidence.metrics_age >= max(SILENT, 10 * usual):
+            text = f"no report for {evidence.metrics_age:.0f} s; one came every {usual:.1f} s before"
+            yield Finding("problem", "stalled", text, "see who waits for whom; the run may be evaluating, or stuck")
+
+
+def uneven(evidence: Evidence) -> Iterator[Finding]:
+    """An actor that sends much less than its fellows."""
+    for kind in ("actor", "worker"):
+        roles = [role for role in evidence.measures.roles if role.kind == kind and role.silent is not None]
+        usual = statistics.median(role.rate for role in roles) if len(roles) > 2 else 0.0
+        for role in roles:
+            if role.busy > 0.5 and role.rate < 0.5 * usual:
+                text = f"{role.role} is slow: {role.rate:.3g} items/s, its fellows {usual:.3g}"
+                harder = "its environments may be in a harder place"
+                yield Finding("note", "uneven", text, f"{harder}; where rollouts are joined, all wait for the slowest")
+
+
+def old(evidence: Evidence) -> Iterator[Finding]:
+    """Experience of weights that are long gone, or dropped for that."""
+    edge, lag = evidence.measures.edges.get("experience"), recent_lag(evidence.metrics)
+    if not lag or edge is None or FORMATIONS[evidence.measures.formation].old:
+        return
+    share = lag["dropped_chunks"] / max(1, edge.sent)
+    if share > LOST_SHARE:
+        text = f"{percent(share)} of chunks were dropped as older than max_lag={evidence.settings.get('max_lag')}"
+        yield Finding("problem", "lag", text, "raise --max-lag, shorten --queue, or use fewer actors")
+    elif lag["mean"] > OLD:
+        text = f"experience is {lag['mean']:.0f} updates old on average, {lag['max']:.0f} at most"
+        yield Finding("note", "lag", text, "shorten --queue, use fewer actors, or set --max-lag")
+
+
+def without_status(evidence: Evidence) -> Iterator[Finding]:
+    """Nobody noted who waits for whom."""
+    formation, executor = evidence.settings.get("formation", "single"), evidence.settings.get("executor", "auto")
+    if evidence.status is None and form(formation).fused:
+        command = f"starling advise --algo {evidence.manifest['algo']} --env {evidence.manifest['env']}"
+        text = "one role acts and learns in turn: nobody waits"
+        yield Finding("note", "status", text, f"`{command}` tells whether more roles would help")
+    elif evidence.status is None:
+        text = f"the roles of {formation} left no notes of who waits for whom (executor {executor})"
+        yield Finding("note", "status", text, "run it with --executor processes to see where its time goes")

@@ -5,22 +5,21 @@ With two statuses, one after the other, they are those of the time between; with
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any
 
 from starling.executors.waits import Wait
 
-__all__ = ["EdgeMeasure", "Measures", "RoleGroup", "RoleMeasure", "grouped", "kind_of", "measure"]
+__all__ = ["EdgeMeasure", "Measures", "RoleGroup", "RoleMeasure", "measure", "percent"]
 
 NOTHING: Mapping[str, Any] = {"formation": "", "ends": "", "seconds": 0.0, "roles": [], "edges": []}
 NO_LANE: Mapping[str, Any] = {"held": 0, "depth": 0, "sent": 0}
 WORK = ""  # among the edges that a role's time goes to
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class Measures:
     seconds: float  # over which shares and rates are taken
     recent: bool  # whether that is a time just now, and not the whole run
     roles: list[RoleMeasure]
-    edges: list[EdgeMeasure]
+    edges: dict[str, EdgeMeasure]
 
     @property
     def ended(self) -> bool:
@@ -104,26 +103,21 @@ class Measures:
         """The role that works most of its time."""
         return max((role for role in self.roles if role.silent is not None), key=lambda role: role.busy, default=None)
 
+    @property
+    def limited(self) -> dict[str, Wait]:
+        """The buffers that do not take or give at the moment, and what they wait for meanwhile.
+
+        A buffer listens to all who send to it; an edge that it leaves out is held back by its limiter.
+        """
+        coming = {edge.edge for edge in self.edges.values() if edge.target == "buffer"}
+        waits = {role.role: role.waiting for role in self.roles if role.kind == "buffer" and role.waiting is not None}
+        return {role: wait for role, wait in waits.items() if coming - set(wait.edges)}
+
     @cached_property
     def groups(self) -> dict[str, RoleGroup]:
         """The roles by kind."""
-        return {kind: RoleGroup(kind, roles) for kind, roles in grouped(self.roles, lambda role: role.kind).items()}
-
-    def edge(self, name: str) -> EdgeMeasure | None:
-        return next((edge for edge in self.edges if edge.edge == name), None)
-
-
-def grouped(values: Iterable[Value], key: Callable[[Value], Key]) -> dict[Key, list[Value]]:
-    """The values by their key, in order."""
-    found: dict[Key, list[Value]] = {}
-    for value in values:
-        found.setdefault(key(value), []).append(value)
-    return found
-
-
-def kind_of(role: str) -> str:
-    """``actor`` of ``actor-3``; a kind alone is itself."""
-    return re.sub(r"-+\d+$", "", role)
+        kinds = itertools.groupby(self.roles, key=lambda role: role.kind)
+        return {kind: RoleGroup(kind, list(roles)) for kind, roles in kinds}
 
 
 def measure(status: Mapping[str, Any] | None, before: Mapping[str, Any] | None = None) -> Measures:
@@ -137,12 +131,21 @@ def measure(status: Mapping[str, Any] | None, before: Mapping[str, Any] | None =
         lane["rate"] = max(0, lane["sent"] - earlier.get(ends, NO_LANE)["sent"]) / max(seconds, 1e-9)
     then = {line["role"]: line for line in past["roles"]}
     roles = [_role(line, then.get(line["role"]), lanes.values()) for line in status["roles"]]
-    edges = []
-    for name, mine in grouped(lanes.values(), lambda lane: lane["edge"]).items():
-        rate, held, room, sent = (sum(lane[part] for lane in mine) for part in ("rate", "held", "depth", "sent"))
-        source, target = kind_of(mine[0]["from"]), kind_of(mine[0]["to"])
-        edges.append(EdgeMeasure(name, mine[0]["kind"], source, target, rate, held, room, sent))
+    edges = {}
+    for name, found in itertools.groupby(lanes.values(), lambda lane: lane["edge"]):
+        first, *_ = mine = list(found)
+        sums = (sum(lane[part] for lane in mine) for part in ("rate", "held", "depth", "sent"))
+        edges[name] = EdgeMeasure(name, first["kind"], kind_of(first["from"]), kind_of(first["to"]), *sums)
     return Measures(status["formation"], status["ends"], seconds, bool(past["roles"]), roles, edges)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def kind_of(role: str) -> str:
+    """``actor`` of ``actor-3``; a kind alone is itself."""
+    return re.sub(r"-\d+$", "", role)
 
 
 def _lanes(status: Mapping[str, Any]) -> dict[tuple[str, str, str], dict[str, Any]]:
@@ -150,9 +153,8 @@ def _lanes(status: Mapping[str, Any]) -> dict[tuple[str, str, str], dict[str, An
     passed = {kind_of(line["role"]): line["passed"] for line in status["roles"]}
     found = {}
     for lane in status["edges"]:
-        source = kind_of(lane["from"])
-        sent = lane.get("published", passed.get(source, {}).get(lane["edge"], 0))
-        whole = {**NO_LANE, "to": source, "sent": sent, **lane}
+        sent = lane["published"] if "published" in lane else passed[kind_of(lane["from"])].get(lane["edge"], 0)
+        whole = {**NO_LANE, "to": lane["from"], "sent": sent, **lane}
         found[lane["edge"], lane["from"], whole["to"]] = whole
     return found
 

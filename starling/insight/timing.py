@@ -6,33 +6,32 @@ What is timed is what runs: the collector, the round of a learner, the queue bet
 from __future__ import annotations
 
 import itertools
-import statistics
-import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from starling.backends import available
 from starling.components.networks.modules import required_backend
+from starling.core.effects import RoleCode
 from starling.core.errors import ConfigError
 from starling.core.lockfree import Pool
+from starling.core.machine import time_calls
 from starling.core.trees import Tree, leaves
 from starling.envs import make
+from starling.executors.base import Running
 from starling.experiments.config import Run, RunOptions
 from starling.experiments.program import Program
-from starling.formations import RoleId
+from starling.formations import RoleId, Start
 from starling.roles.acting import LocalActing
 from starling.roles.actors import CHUNK
-from starling.roles.collector import Collector, Exploring
-from starling.roles.context import Context
+from starling.roles.collector import Collector
 from starling.roles.learning import learn_round, learning_of
-from starling.roles.policy import Policy
 
-__all__ = ["Timed", "Timings", "programs_of", "time_parts"]
+__all__ = ["Timed", "programs_of", "time_parts"]
 
 LEARNING = ("jax", "torch")
 ROLE = RoleId("learner", 0)  # the one of ``single``, which acts as well
@@ -55,34 +54,6 @@ class Timed:
     def per_step(self) -> float:
         """Seconds for each environment step."""
         return self.seconds / self.steps
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timings:
-    """What an advice is made of."""
-
-    parts: tuple[Timed, ...]
-    envs: int  # environments of the run, over all its actors
-    replays: bool
-    cores: int
-    load: float = 0.0  # processors that others used when timing began
-
-    def rows(self, actors: int) -> int:
-        """Environments of each of so many actors."""
-        return max(1, self.envs // actors)
-
-    def of(self, part: str, backend: str | None = None) -> list[Timed]:
-        """The measurements of a part, on a backend or on each; those of the fewest rows first."""
-        return [each for each in self.parts if each.part == part and backend in (None, each.backend)]
-
-    def at(self, part: str, rows: int, backend: str | None = None) -> float:
-        """The seconds of a call for so many rows, on the line through those that were timed."""
-        timed = self.of(part, backend)
-        few, many = timed[0], timed[-1]
-        if few.rows == many.rows:
-            return few.seconds * max(1.0, rows / few.rows)
-        slope = max(0.0, (many.seconds - few.seconds) / (many.rows - few.rows))
-        return max(min(few.seconds, many.seconds), few.seconds + slope * (rows - few.rows))
 
 
 def time_parts(programs: Mapping[str, Program], seconds: float) -> Iterator[Timed]:
@@ -108,35 +79,18 @@ def time_parts(programs: Mapping[str, Program], seconds: float) -> Iterator[Time
 
 def programs_of(run: Run) -> dict[str, Program]:
     """By backend, the run in one role that acts with it and, where it can, learns with it."""
-    o = run.options
-    plain = RunOptions(
-        algo=o.algo, env=o.env, steps=o.steps, seed=o.seed, env_options=o.env_options, env_workers=o.env_workers
-    )
+    o, kept = run.options, ("algo", "env", "steps", "seed", "env_options", "env_workers")
     with make(o.env, 1, o.seed, **o.env_options) as envs:
         spaces = envs.observation_space, envs.action_space
     found = {}
     for name in available():
-        backends: dict[str, Any] = {"act_backend": name, "backend": name if name in LEARNING else "auto"}
-        found[name] = Program(replace(run, options=replace(plain, **backends)), spaces=spaces)
+        given: dict[str, Any] = {"act_backend": name, "backend": name if name in LEARNING else "auto"}
+        options = RunOptions(**given, **{each: getattr(o, each) for each in kept})
+        found[name] = Program(replace(run, options=options), spaces=spaces)
         if not found[name].plan.acts:
             raise ConfigError(f"{o.algo} learns from a data set, and nobody acts: it runs in the formation single.")
     needed = required_backend(found["numpy"].algorithm)
     return {needed: found[needed]} if needed else found
-
-
-def repeat(call: Callable[[], Any], seconds: float) -> tuple[float, int, float]:
-    """Call for about so long, twice at least: the mean, the number of calls, and how long the first one took.
-
-    The mean and not the median: a rare slow call, as when episodes end or others take the processor, slows runs too.
-    """
-    taken: list[float] = []
-    until = float("inf")
-    while len(taken) < 2 or time.perf_counter() < until:
-        before = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - before)
-        until = min(until, before + taken[0] + seconds)
-    return statistics.fmean(taken[1:]), len(taken) - 1, taken[0]
 
 
 def _env_step(program: Program, rows: int, seconds: float) -> Timed:
@@ -146,34 +100,33 @@ def _env_step(program: Program, rows: int, seconds: float) -> Timed:
     actions = itertools.cycle([algorithm.to_env(space.sample(rng, (rows,))) for _ in range(64)])
     with program.envs(rows, "actor", 0) as envs:
         envs.reset()
-        return Timed("env", "", rows, *repeat(lambda: envs.step(next(actions)), seconds), rows)
+        return Timed("env", "", rows, *time_calls(lambda: envs.step(next(actions)), seconds), rows)
 
 
 def _inference(program: Program, backend: str, rows: int, seconds: float) -> Timed:
     """A call of the policy alone, with the first observations."""
-    policy, rng = Policy(program.acting_graph(ROLE)), np.random.default_rng(program.seed)
+    policy, rng = program.policy(ROLE), np.random.default_rng(program.seed)
     with program.envs(rows, "actor", 0) as envs:
         obs = envs.reset()
-    given = obs, policy.no_memory(rows), program.algorithm.act_noise(rng, (rows,)), np.ones(rows, np.float32)
-    return Timed("inference", backend, rows, *repeat(lambda: policy.act(*given), seconds), rows)
+    given = obs, policy.no_memory(rows), policy.algorithm.act_noise(rng, (rows,)), np.ones(rows, np.float32)
+    return Timed("inference", backend, rows, *time_calls(lambda: policy.act(*given), seconds), rows)
 
 
 def _acting(program: Program, backend: str, rows: int, seconds: float) -> tuple[Timed, deque[Tree]]:
     """A step of an actor that runs ahead: environments, policy and bookkeeping; and the last chunks, for a learner."""
     algorithm, chunks = program.algorithm, deque[Tree](maxlen=program.batch_chunks)
-    acting = LocalActing(Policy(program.acting_graph(ROLE)), rows)
+    acting = LocalActing(program.policy(ROLE), rows)
     accumulator = program.plan.accumulator(algorithm.step_spaces, rows, CHUNK)
-    exploring = Exploring(algorithm, np.arange(rows), rows, program.length.total)
     with program.envs(rows, "actor", 0) as envs:
-        collector = Collector(acting, envs, accumulator, algorithm, exploring, program.seed)
-        mean, calls, first = repeat(lambda: chunks.append(_alone(collector.collect())), seconds)
+        collector = Collector(acting, envs, accumulator, algorithm, program.length.total, program.seed)
+        mean, calls, first = time_calls(lambda: chunks.append(_alone(collector.collect())), seconds)
     length = collector.steps / (calls + 1) / rows
     return Timed("acting", backend, rows, mean / length, calls, first, rows), chunks
 
 
 def _update(program: Program, backend: str, chunks: Iterable[Tree], seconds: float) -> Timed:
     """A round of updates on real experience, and the weights that are sent to actors after it."""
-    learning, supply, steps = learning_of(cast(Context, program), ROLE, None), itertools.cycle(chunks), 0
+    learning, supply, steps = learning_of(program, ROLE, Start()), itertools.cycle(chunks), 0
     while steps < program.plan.batch_rows:  # so many the first update needs; it is their number that takes time
         taken = list(itertools.islice(supply, learning.feed.chunks))
         learning.feed.add([chunk["data"] for chunk in taken])
@@ -186,7 +139,7 @@ def _update(program: Program, backend: str, chunks: Iterable[Tree], seconds: flo
         learning.publication()  # waits for what the backend still computes
 
     between = program.plan.boundary(0) or batch  # steps from one round to the next
-    return Timed("update", backend, program.plan.envs, *repeat(call, seconds), between)
+    return Timed("update", backend, program.plan.envs, *time_calls(call, seconds), between)
 
 
 def _transport(chunk: Tree, rows: int, seconds: float) -> Timed:
@@ -198,15 +151,14 @@ def _transport(chunk: Tree, rows: int, seconds: float) -> Timed:
         pool.lanes[0].take(borrow=True)
 
     with closing(pool.segment):
-        measured = repeat(call, seconds)
+        measured = time_calls(call, seconds)
     size = sum(np.asarray(leaf).nbytes for leaf in leaves(chunk)) / 1e3
     return Timed("transport", "", rows, *measured, int(chunk["about"]["steps"]), size)
 
 
-def _alone(code: Generator[Any, Any, Any]) -> Any:
+def _alone(code: RoleCode) -> Any:
     """The result of code that asks nothing of others."""
-    try:
-        effect = next(code)
-    except StopIteration as stop:
-        return stop.value
-    raise TypeError(f"{effect!r:.80} cannot be carried out here: nobody else runs")
+    running = Running(code)
+    effect = running.resume()
+    assert effect is None, f"{effect!r:.80} cannot be carried out here: nobody else runs"
+    return running.result

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import subprocess
 import sys
@@ -11,6 +10,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from starling.core.machine import processors
 
 __all__ = ["describe_run", "git_commit"]
 
@@ -40,7 +41,7 @@ def describe_run(
         "python": platform.python_version(),
         "packages": {name: found for name in _PACKAGES if (found := _version(name))},
         "platform": platform.platform(),
-        "processors": os.cpu_count(),
+        "processors": processors(),
     }
 
 

@@ -4,6 +4,8 @@ runs/20260131-142500-ppo-CartPole-v1/
 ├── config.yaml       the resolved configuration
 ├── manifest.json     versions, platform, seed, command, whether resuming is exact
 ├── summary.json      how it went, rewritten as it goes
+├── status.json       who did or waited for what at last, where the executor tells
+├── logs/             what roles wrote to their error output, where they have processes
 ├── metrics.jsonl     one line per report (see metrics.py)
 ├── tensorboard/      the same, for TensorBoard
 ├── checkpoints/      the last few states
@@ -35,7 +37,9 @@ from starling.records.manifest import FORMAT, VERSION, describe_run
 __all__ = ["RunDir"]
 
 RUNS = Path("runs")
-_SIZE_LIMIT = 2**26  # bytes of a configuration, manifest or summary
+_SIZE_LIMIT = 2**26  # bytes of a configuration, manifest, summary or status
+_STATUS = ("formation", "ends", "seconds", "time", "roles", "edges")
+_LOG_LINES, _LOG_BYTES = 5, 8_192  # of the end of a log
 
 
 class RunDir:
@@ -153,6 +157,22 @@ class RunDir:
         """The last summary; empty if none was written yet."""
         return self._read_json("summary.json") if (self.path / "summary.json").exists() else {}
 
+    def read_status(self) -> dict[str, Any] | None:
+        """The last status; None where the run's executor leaves none."""
+        if not (self.path / "status.json").exists():
+            return None
+        status = self._read_json("status.json")
+        if missing := [key for key in _STATUS if key not in status]:
+            raise RunDirError(
+                f"{self.path / 'status.json'} is no status of roles and edges: no {missing[0]!r}; remove it."
+            )
+        return status
+
+    def read_logs(self) -> dict[str, list[str]]:
+        """The last lines of each role's log, of those that have any."""
+        logs = {log.stem: _last_lines(log) for log in sorted(self.path.glob("logs/*.log"))}
+        return {role: lines for role, lines in logs.items() if lines}
+
     def save_policy(self, tree: Tree, meta: dict[str, Any] | None = None) -> Path:
         """Save the final policy."""
         checkpoint.clean(self.path)
@@ -190,6 +210,17 @@ class RunDir:
         if not isinstance(value, dict):
             raise RunDirError(f"{self.path / name} holds a {type(value).__name__}, not a JSON object.")
         return value
+
+
+def _last_lines(log: Path) -> list[str]:
+    """Those that say something; none where the log cannot be read, which hides nothing of the others."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
+            lines = file.read(_LOG_BYTES).decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [line.rstrip() for line in lines if line.strip()][-_LOG_LINES:]
 
 
 def _make(path: Path) -> None:

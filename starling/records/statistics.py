@@ -1,8 +1,12 @@
-"""How good, and how sure: interquartile means and stratified bootstrap intervals (Agarwal et al., 2021)."""
+"""Numbers that sum up runs.
+
+Of several: how good, and how sure, by interquartile means and stratified bootstrap intervals (Agarwal et al., 2021).
+Of one that goes on: how fast it is of late, and how old its experience, from its reports.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +15,10 @@ import numpy as np
 from starling.core.errors import DataError
 from starling.core.random import stream
 
-__all__ = ["Summary", "bootstrap_interval", "interquartile_mean", "summarise"]
+__all__ = ["Summary", "bootstrap_interval", "interquartile_mean", "recent_lag", "recent_speed", "summarise"]
 
 Statistic = Callable[[np.ndarray], np.ndarray]
+Reports = Sequence[Mapping[str, Any]]  # the rows of a run's metrics, oldest first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +83,24 @@ def summarise(returns: Any, *, level: float = 0.95, seed: int = 0) -> Summary:
         minimum=float(table.min()),
         maximum=float(table.max()),
     )
+
+
+def recent_speed(reports: Reports, over: float = 10.0) -> float | None:
+    """Steps per second over so many seconds, or over the last two reports; None where there are fewer."""
+    if len(reports) < 2:
+        return None
+    last = reports[-1]
+    first = next(row for row in reports if row["seconds"] >= last["seconds"] - over or row is reports[-2])
+    return float(last["env_steps"] - first["env_steps"]) / max(last["seconds"] - first["seconds"], 1e-9)
+
+
+def recent_lag(reports: Reports, over: int = 20) -> dict[str, float]:
+    """How many updates old experience was in so many reports, how much was dropped for it; empty where none tells."""
+    rows = [row for row in reports[-over:] if "lag_mean" in row]
+    if not rows:
+        return {}
+    mean, most = float(np.mean([row["lag_mean"] for row in rows])), max(row["lag_max"] for row in rows)
+    return {"mean": mean, "max": most, "dropped_chunks": float(reports[-1].get("dropped_chunks", 0.0))}
 
 
 def _table(scores: Any) -> np.ndarray:

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from starling.algorithms.compiled.policy import Policy, memory_where
 from starling.core.effects import Call, Effect, Latest
 from starling.core.params import Params, with_scopes
 from starling.core.trees import Tree, map_leaves
 from starling.envs.ready_rows import ReadyRows
 from starling.envs.rows import with_rows
 from starling.experience.plan import Acted, Perturbable
-from starling.roles.policy import Policy, memory_where
 
 __all__ = ["ACT", "JOIN", "VALUES", "Acting", "LocalActing", "ReadyActing", "RemoteActing"]
 

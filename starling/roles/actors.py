@@ -6,24 +6,23 @@ from collections.abc import Callable
 
 import numpy as np
 
+from starling.algorithms.compiled.policy import Policy
+from starling.algorithms.compiled.shards import merged
 from starling.core.effects import Latest, Put, Report, RoleCode, Sleep
 from starling.core.trees import Tree
 from starling.envs.ready_rows import ReadyRows
 from starling.experience.plan import Accumulator
 from starling.formations import RoleId, Start
 from starling.roles.acting import Acting, LocalActing, ReadyActing
-from starling.roles.collector import Collector, Exploring, blank_about
+from starling.roles.collector import Collector
 from starling.roles.context import Context
-from starling.roles.parameters import merged
-from starling.roles.policy import Policy
+from starling.roles.run_counters import Tally
 
 __all__ = [
     "accumulator_of",
     "actor",
     "blank_chunk",
-    "chunks_in_lockstep",
     "collector_of",
-    "envs_per_actor",
     "make_actor",
     "make_evaluator",
     "targets_of",
@@ -44,37 +43,20 @@ def actor(acting: Acting, join: Callable[[int], Collector], targets: list[int]) 
 
 def make_actor(context: Context, role: RoleId, start: Start) -> RoleCode:
     """An actor with a network of its own."""
-    rows = envs_per_actor(context, role.kind)
-    acting = LocalActing(Policy(context.acting_graph(role)), rows, chunks_in_lockstep(context))
+    acting = LocalActing(context.policy(role), context.envs_per_actor, context.lockstep_chunks)
     return actor(acting, collector_of(context, role, start, acting), targets_of(context, role))
-
-
-def chunks_in_lockstep(context: Context) -> int:
-    """Chunks that each actor makes with the same weights; 0 where it runs ahead."""
-    return context.chunks_per_actor if context.formation.lockstep else 0
 
 
 def targets_of(context: Context, role: RoleId) -> list[int]:
     return context.formation.targets(context.formation.edge("experience"), role.index)
 
 
-def envs_per_actor(context: Context, kind: str) -> int:
-    """Environments of each role of this kind."""
-    if kind == "worker":
-        return context.plan.envs
-    return context.plan.envs_per_actor(context.batch_chunks)
-
-
-def accumulator_of(
-    context: Context, envs: int, kind: str, policy: Policy | None = None, asynchronous: bool = False
-) -> Accumulator:
+def accumulator_of(context: Context, policy: Policy | None = None, asynchronous: bool = False) -> Accumulator:
     """What makes chunks of an actor's steps; with a policy, first priorities too where buffers ask for them."""
-    plan, formation = context.plan, context.formation
-    steps = CHUNK
-    if formation.lockstep or kind == "worker":
-        due = plan.boundary(0)
-        actors = 1 if kind == "worker" else formation.count(kind)
-        steps = CHUNK if due is None else 1 + 2 * -(-due // (envs * actors))  # twice: rows that are no steps count too
+    plan, formation, envs, steps = context.plan, context.formation, context.envs_per_actor, CHUNK
+    if formation.lockstep or context.workers:  # up to the next updates: twice, since rows that are no steps count too
+        due, actors = plan.boundary(0), 1 if context.workers else max(1, formation.count("actor"))
+        steps = CHUNK if due is None else 1 + 2 * -(-due // (envs * actors))
     priorities = policy.priorities if policy is not None and formation.prioritizes else None
     make = plan.asynchronous_accumulator if asynchronous else plan.accumulator
     return make(context.algorithm.step_spaces, envs, steps, priorities)
@@ -82,42 +64,35 @@ def accumulator_of(
 
 def collector_of(context: Context, role: RoleId, start: Start, acting: Acting) -> Callable[[int], Collector]:
     """Makes a role's collector when the run has come to so many steps."""
-    count = context.formation.count(role.kind)
-    rows = envs_per_actor(context, role.kind)
 
     def join(steps: int) -> Collector:
+        envs = context.envs(context.envs_per_actor, "actor", role.index, steps, start.incarnation)
         policy = acting.policy if isinstance(acting, LocalActing) else None
-        numbers = np.arange(role.index * rows, (role.index + 1) * rows)
-        envs = context.envs(rows, "actor", role.index, steps, start.incarnation)
         some = ReadyActing(acting, envs) if isinstance(acting, LocalActing) and isinstance(envs, ReadyRows) else None
         return Collector(
             some or acting,
             envs,
-            accumulator_of(context, rows, role.kind, policy, asynchronous=some is not None),
+            accumulator_of(context, policy, asynchronous=some is not None),
             context.algorithm,
-            Exploring(context.algorithm, numbers, rows * count, context.length.total),
+            context.length.total,
             context.seed,
             role.index,
-            count,
-            waits_for=count if role.kind == "worker" else int(context.formation.lockstep),
+            actors=context.formation.count(role.kind),
+            waits_for=context.workers or int(context.formation.lockstep),
             joined_at=steps,
             incarnation=start.incarnation,
             sent=start.sent,
-            total=context.length.total,
         )
 
     return join
 
 
-def blank_chunk(context: Context, kind: str = "actor") -> Tree:
+def blank_chunk(context: Context) -> Tree:
     """A chunk in the layout of the largest."""
-    envs = envs_per_actor(context, kind)
-    steps = accumulator_of(context, envs, kind)
-    blank = steps.blank()
+    blank = accumulator_of(context).blank()
     if context.formation.prioritizes and context.plan.prioritizes:
-        rows = len(blank["items"]["reward"])
-        blank["items"]["priority"] = np.zeros(rows, np.float32)
-    return {"data": blank, "about": blank_about()}
+        blank["items"]["priority"] = np.zeros(len(blank["items"]["reward"]), np.float32)
+    return {"data": blank, "about": Tally().take(actor=0, sequence=0)}
 
 
 def evaluator(policy: Policy, play: Callable[[Policy], dict[str, float]], servers: int) -> RoleCode:
@@ -141,4 +116,4 @@ def make_evaluator(context: Context, role: RoleId, start: Start) -> RoleCode:
         with context.envs(1, "evaluator", role.index, start.incarnation) as envs:
             return context.evaluate(policy, envs)
 
-    return evaluator(Policy(context.acting_graph(role)), play, max(1, context.formation.count("server")))
+    return evaluator(context.policy(role), play, max(1, context.formation.count("server")))

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from starling.core.effects import Checkpoint, Publish, Put, RoleCode, Take
+from starling.core.effects import Checkpoint, Effect, Put, RoleCode, Take
 from starling.core.trees import Tree
-from starling.experience.plan import Batch
+from starling.experience.cadence import EachBatch, Round
+from starling.experience.plan import Batch, Feed
 from starling.formations import RoleId, Start
 from starling.roles.actors import blank_chunk
 from starling.roles.context import Context
-from starling.roles.learner import Learner
-from starling.roles.learning import learn, learner_of
-from starling.roles.run_counters import Reporter, RunCounters, Tally
+from starling.roles.learning import Learning, learner, learning_of
+from starling.roles.run_counters import Tally
 
 if TYPE_CHECKING:
     from starling.data import Limiter
     from starling.experience.tables import TableFeed
 
-__all__ = ["buffer", "make_buffer", "make_sampling_learner", "sampling_learner"]
+__all__ = ["Samples", "buffer", "make_buffer", "make_sampling_learner", "sampling_learner"]
 
 PUBLISH_EVERY = 16  # updates between publications of the weights
 
@@ -57,50 +58,48 @@ def _kept(feed: TableFeed, inserted: int) -> Tree:
     return {"feed": feed.state(), "inserted": inserted}
 
 
-def sampling_learner(
-    who: Learner,
-    counters: RunCounters,
-    report: Reporter,
-    buffers: list[int],
-    ahead: int,
-    fresh: bool,
-    unanswered: tuple[int, ...] = (),
-) -> RoleCode:
-    """Learns from the samples of buffers, of which ``ahead`` are asked for before they are needed."""
+class Samples(Feed):
+    """What buffers drew: each is learned from once, and what was found of its rows goes back to where it was drawn."""
 
-    def state() -> Tree:
-        return {"learner": who.state(), "counters": counters.state()}
+    chunks = 1
 
-    def publication() -> Publish:
-        return Publish("weights", {"params": who.acting_weights(), "steps": np.int64(counters.steps)}, who.version)
+    def __init__(self) -> None:
+        self._sample: Tree = None
+        self.found: Tree = None
+
+    def add(self, chunks: list[Tree]) -> None:
+        (self._sample,) = chunks
+
+    def batches(self, round: Round) -> Iterator[Batch]:
+        yield Batch(self._sample["batch"], 1, self._sample["versions"], self._sample["keys"])
+
+    def learned(self, batch: Batch, priorities: np.ndarray) -> None:
+        self.found = {"keys": batch.keys, "priorities": priorities}
+
+
+def sampling_learner(learning: Learning, samples: Samples, open_requests: dict[int, int], ahead: int) -> RoleCode:
+    """Learns from the samples of buffers, of which ``ahead`` are asked for before they are needed;
+    ``open_requests`` are those that each still has to answer."""
+    counters, who = learning.counters, learning.who
+    last = -1  # whose sample was learned from last
 
     def request() -> Tree:
-        return {"progress": np.float32(progress())}
+        return {"progress": np.float32(min(1.0, counters.steps / counters.length.total))}
 
-    def progress() -> float:
-        return min(1.0, counters.steps / counters.length.total)
-
-    yield publication()
-    if fresh:
-        yield counters.checkpoint(state)
-    for i, to in enumerate(buffers):
-        for _ in range(ahead - (unanswered[i] if unanswered else 0)):
-            yield Put("requests", request(), to=to)
-    while not counters.done:
-        _, sender, sample = yield Take(("samples",), borrow=True)
-        yield Put("requests", request(), to=sender)
-        counters.accept(sample["about"], who.version)
-        counters.note_lag(who.version - sample["versions"])
-        yield from learn(who, Batch(sample["batch"], 1), progress(), counters.learners)
-        if who.plan.prioritizes:
-            yield Put("priorities", {"keys": sample["keys"], "priorities": who.priorities()}, to=sender)
+    def next_sample() -> Generator[Effect, Any, list[Tree]]:
+        nonlocal last
+        if samples.found is not None:
+            yield Put("priorities", samples.found, to=last)
         who.ticket()()  # what was borrowed is given back by taking more
-        if who.version % PUBLISH_EVERY == 0:
-            yield publication()
-        yield from counters.agree(True)
-        yield from counters.report(report, state)
-    yield from counters.report(report, state, last=True)
-    return who.weights()
+        _, last, sample = yield Take(("samples",), borrow=True)
+        yield Put("requests", request(), to=last)
+        counters.accept(sample["about"], who.version)
+        return [sample]
+
+    for to, waiting in open_requests.items():
+        for _ in range(ahead - waiting):
+            yield Put("requests", request(), to=to)
+    return (yield from learner(learning, next_sample))
 
 
 def _plan_of_buffers(context: Context) -> Any:
@@ -130,15 +129,11 @@ def make_buffer(context: Context, role: RoleId, start: Start) -> RoleCode:
 
 def make_sampling_learner(context: Context, role: RoleId, start: Start) -> RoleCode:
     """Learns from the samples of its buffers."""
-    who = learner_of(context, role)
-    counters = RunCounters(context.length, learners=context.formation.count(role.kind))
-    state = context.restored(role, start)
-    if state is not None:
-        who.restore(state["learner"])
-        counters.restore(state["counters"])
+    samples = Samples()
+    learning = learning_of(context, role, start, samples, EachBatch(context.length.total), publish_every=PUBLISH_EVERY)
     buffers = context.formation.targets(context.formation.edge("requests"), role.index)
-    ahead = context.counts.queue or 1
-    return sampling_learner(who, counters, context.reporter(who), buffers, ahead, state is None, start.unanswered)
+    unanswered = dict(zip(buffers, start.unanswered or (0,) * len(buffers)))
+    return sampling_learner(learning, samples, unanswered, context.counts.queue or 1)
 
 
 def blank_request(context: Context) -> Tree:

@@ -8,61 +8,16 @@ from typing import Any
 import numpy as np
 
 from starling.algorithms.base import Algorithm
+from starling.algorithms.compiled.exploring import Exploring, NoiseSource
 from starling.core.effects import Effect
 from starling.core.random import generator_state, restore_generator, stream
 from starling.core.trees import Tree
-from starling.envs.protocol import Envs, Episode
+from starling.envs.protocol import Envs
 from starling.experience.plan import Accumulator
 from starling.roles.acting import Acting
+from starling.roles.run_counters import Tally
 
-__all__ = ["EPISODES", "Collector", "Exploring", "NoiseSource", "blank_about"]
-
-EPISODES = 64  # returns that fit into a chunk; further ones are counted only
-AHEAD = 32  # steps that noise is drawn for at a time
-
-
-class NoiseSource:
-    """Noise for acting, drawn for many steps at a time; each draw lasts for ``hold_noise`` steps."""
-
-    def __init__(self, algorithm: Algorithm, rows: int, rng: np.random.Generator) -> None:
-        self._algorithm, self._rows, self._rng = algorithm, rows, rng
-        self._drawn = algorithm.act_noise(rng, (0, rows))
-        self._next, self._held = 0, 0
-
-    def next(self) -> np.ndarray:
-        """The noise of the next step, [B, …]."""
-        if self._held == 0:
-            self._held = self._algorithm.hold_noise
-            self._next += 1
-        if self._next >= len(self._drawn):
-            self._drawn, self._next = self._algorithm.act_noise(self._rng, (AHEAD, self._rows)), 0
-        self._held -= 1
-        return self._drawn[self._next]
-
-    def state(self) -> Tree:
-        return {"drawn": self._drawn.copy(), "next": self._next, "held": self._held}
-
-    def restore(self, state: Tree) -> None:
-        self._drawn, self._next, self._held = np.array(state["drawn"]), int(state["next"]), int(state["held"])
-
-
-class Exploring:
-    """How much the environments of one actor explore, as the run goes on."""
-
-    def __init__(self, algorithm: Algorithm, rows: np.ndarray, total_rows: int, total_steps: int) -> None:
-        """``rows`` are the numbers of its environments among the ``total_rows`` of the run."""
-        self._algorithm, self._rows, self._total_rows, self._total = algorithm, rows, total_rows, total_steps
-        self._value: Any = None
-        self._array = np.zeros(len(rows), np.float32)
-
-    def __call__(self, steps: int) -> np.ndarray:
-        """After so many steps of the run: [B]."""
-        value = self._algorithm.exploration(min(1.0, steps / self._total), self._rows, self._total_rows)
-        if isinstance(value, np.ndarray):
-            return value
-        if value != self._value:
-            self._value, self._array = value, np.full(len(self._rows), value, np.float32)
-        return self._array
+__all__ = ["Collector"]
 
 
 class Collector:
@@ -78,7 +33,7 @@ class Collector:
         envs: Envs,
         accumulator: Accumulator,
         algorithm: Algorithm,
-        exploring: Exploring,
+        total: int,
         seed: int,
         actor: int = 0,
         actors: int = 1,
@@ -86,7 +41,6 @@ class Collector:
         joined_at: int = 0,
         incarnation: int = 0,
         sent: int = 0,
-        total: int | None = None,
     ) -> None:
         """One that joins later than at the start has other noise than whoever acted in its place before.
 
@@ -94,7 +48,8 @@ class Collector:
         own steps each, and 0 where it runs ahead. Who waits does not act past the ``total`` steps of the run either.
         """
         self.acting, self.envs, self.accumulator, self.algorithm = acting, envs, accumulator, algorithm
-        self._exploring, self._actor, self._actors, self._waits_for = exploring, actor, actors, waits_for
+        self._actor, self._actors, self._waits_for = actor, actors, waits_for
+        self._exploring = Exploring(algorithm, envs.count, actor, actors, total)
         self._plan, self._total = algorithm.plan, total
         self._rng = stream(seed, "actor", actor, joined_at, incarnation)
         self._noise = NoiseSource(algorithm, envs.count, self._rng)
@@ -103,7 +58,7 @@ class Collector:
         self._obs: Tree = None
         self._first = np.ones(envs.count, np.bool_)
         self._remembers = bool(algorithm.memory.spaces)
-        self._episodes: list[Episode] = []
+        self._tally = Tally()
         self._valid, self._rows = np.zeros(0, np.bool_), 0  # the rows that counted in the last step, and how many
 
     @property
@@ -119,9 +74,9 @@ class Collector:
             self._obs, self._first = self.envs.reset(), np.ones(self.envs.count, np.bool_)
         accumulator.begin(self.acting, self._rng)
         until = self._plan.boundary(self.run_steps, self._waits_for) if self._waits_for else None
-        if until is not None and self._total is not None and self.run_steps < self._total:
+        if until is not None and self.run_steps < self._total:
             until = min(until, self._total)
-        before, version = self.steps, -1
+        tally, version = self._tally, -1
         while True:
             obs = self._obs
             acted = yield from act(obs, self._first, noise(), exploring(self.run_steps))
@@ -137,18 +92,17 @@ class Collector:
             if step.valid is not self._valid:  # environments without invalid rows always give the same array
                 self._valid, self._rows = step.valid, int(step.valid.sum())
             self.steps += self._rows
+            tally.steps += self._rows
             if step.episodes:
-                self._episodes += step.episodes
+                tally.note(step.episodes)
             if version < 0:
                 version = acted.version
             if accumulator.full or (until is not None and self.run_steps >= until):
                 break
         data = accumulator.take()
-        version = accumulator.oldest(version)
-        numbers = {"version": version, "actor": self._actor, "sequence": self.sent, "steps": self.steps - before}
+        tally.version = accumulator.oldest(version)
         self.sent += 1
-        episodes, self._episodes = self._episodes, []
-        return {"data": data, "about": _about(numbers, episodes)}
+        return {"data": data, "about": tally.take(actor=self._actor, sequence=self.sent - 1)}
 
     def state(self) -> Tree:
         """Where collecting is: environments, generator, counters, and what is left of the last chunk."""
@@ -173,17 +127,3 @@ class Collector:
         if self.envs.exact_resume:  # else new episodes have begun
             self._first = np.array(state["first"], np.bool_)
             self.accumulator.restore(state["accumulator"])
-
-
-def _about(numbers: dict[str, int], episodes: list[Episode]) -> dict[str, Any]:
-    """What a learner must know of a chunk: which weights acted, how many steps it holds, which episodes ended in it."""
-    returns, lengths = np.zeros(EPISODES, np.float32), np.zeros(EPISODES, np.float32)
-    for i, episode in enumerate(episodes[:EPISODES]):
-        returns[i], lengths[i] = episode.ret, episode.length
-    counts = {name: np.int64(value) for name, value in {**numbers, "episodes": len(episodes)}.items()}
-    return {**counts, "returns": returns, "lengths": lengths}
-
-
-def blank_about() -> dict[str, Any]:
-    """What is said of a chunk, in its layout."""
-    return _about({"version": 0, "actor": 0, "sequence": 0, "steps": 0}, [])

@@ -11,11 +11,10 @@ from starling.core.trees import Tree
 from starling.formations import RoleId, Start
 from starling.records.checkpoint import restoring
 from starling.roles.acting import LocalActing
-from starling.roles.actors import actor, chunks_in_lockstep, collector_of, envs_per_actor
+from starling.roles.actors import actor, collector_of
 from starling.roles.collector import Collector
 from starling.roles.context import Context
 from starling.roles.learning import chunks_of_actors, learner, learning_of, no_chunks
-from starling.roles.policy import Policy
 
 __all__ = ["fused", "make_single"]
 
@@ -75,35 +74,19 @@ def _next_chunk(acting: Generator[Effect | Put, Any, None]) -> Generator[Effect,
     return effect.item
 
 
-def unheard(learner: RoleCode) -> RoleCode:
-    """A learner without actors: nobody is there to read what it publishes."""
-    result: Any = None
-    try:
-        while True:
-            effect = learner.send(result)
-            result = None if isinstance(effect, Publish) else (yield effect)
-    except StopIteration as stop:
-        return stop.value
-    finally:
-        learner.close()
-
-
 def make_single(context: Context, role: RoleId, start: Start) -> RoleCode:
     """Acts and learns in one role; with no acting at all where the plan has none."""
-    learning = learning_of(context, role, None, bool(context.counts.overlap))
-    state = context.restored(role, start)
-    if state is not None:
-        learning.restore(state)
+    learning = learning_of(context, role, start, overlap=bool(context.counts.overlap))
     if not context.plan.acts:
-        return unheard(learner(learning, lambda: no_chunks(learning), fresh=state is None))
-    rows = envs_per_actor(context, role.kind)
-    acting = LocalActing(Policy(context.acting_graph(role)), rows, chunks_in_lockstep(context))
+        return fused(learner(learning, lambda: no_chunks(learning)), _nobody(), lambda learned: learned)
+    acting = LocalActing(context.policy(role), context.envs_per_actor, context.lockstep_chunks)
     join = collector_of(context, role, start, acting)
     collectors: list[Collector] = []
 
     def joined(steps: int) -> Collector:
         collectors.append(join(steps))
-        if state is not None and "collector" in state:  # else it was saved before the first step
+        state = learning.restored or {}
+        if "collector" in state:  # else it was saved before the first step
             with restoring(role):
                 collectors[0].restore(state["collector"])
                 acting.restore(state["memory"])
@@ -114,5 +97,11 @@ def make_single(context: Context, role: RoleId, start: Start) -> RoleCode:
             return learned
         return {**learned, "collector": collectors[0].state(), "memory": acting.state()}
 
-    code = learner(learning, lambda: chunks_of_actors(learning, [0], lockstep=True, borrow=False), fresh=state is None)
+    code = learner(learning, lambda: chunks_of_actors(learning, [0], lockstep=True, borrow=False))
     return fused(code, actor(acting, joined, [0]), with_actor)
+
+
+def _nobody() -> RoleCode:
+    """Acts where nobody does."""
+    return
+    yield

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from starling.algorithms.compiled.policy import Policy, memory_where
 from starling.core.effects import Latest, Message, Reply, RoleCode, TakeMany
 from starling.core.params import Params, with_scopes
 from starling.core.trees import Tree, map_leaves
 from starling.formations import RoleId, Start
 from starling.roles.acting import ACT, VALUES, RemoteActing
-from starling.roles.actors import actor, chunks_in_lockstep, collector_of, envs_per_actor, targets_of
+from starling.roles.actors import actor, collector_of, targets_of
 from starling.roles.context import Context
-from starling.roles.policy import Policy, memory_where
 
 __all__ = ["inference", "make_inference", "make_remote_actor"]
 
@@ -76,18 +76,19 @@ def make_inference(context: Context, role: RoleId, start: Start) -> RoleCode:
     """Acts for the actors that are paired with it."""
     formation, counts = context.formation, context.counts
     actors = len(formation.sources(formation.edge("requests"), role.index))
-    policy = Policy(context.acting_graph(role))
-    return inference(policy, blank_reply(context), actors, counts.inference_batch or 0, counts.inference_wait or 0.0)
+    return inference(
+        context.policy(role), blank_reply(context), actors, counts.inference_batch or 0, counts.inference_wait or 0.0
+    )
 
 
 def make_remote_actor(context: Context, role: RoleId, start: Start) -> RoleCode:
     """An actor without a network."""
-    acting = RemoteActing(blank_request(context), chunks_in_lockstep(context))
+    acting = RemoteActing(blank_request(context), context.lockstep_chunks)
     return actor(acting, collector_of(context, role, start, acting), targets_of(context, role))
 
 
 def blank_request(context: Context) -> Tree:
-    algorithm, rows = context.algorithm, envs_per_actor(context, "actor")
+    algorithm, rows = context.algorithm, context.envs_per_actor
     return {
         "kind": np.int64(0),
         "after": np.int64(1),
@@ -99,7 +100,7 @@ def blank_request(context: Context) -> Tree:
 
 
 def blank_reply(context: Context) -> Tree:
-    algorithm, rows = context.algorithm, envs_per_actor(context, "actor")
+    algorithm, rows = context.algorithm, context.envs_per_actor
     spaces = {"action": algorithm.action_space, "extras": algorithm.extras, "memory": algorithm.memory}
     parts = {name: space.ranked(batch=True).zeros((rows,)) for name, space in spaces.items()}
     return {**parts, "values": np.zeros(rows, np.float32), "version": np.int64(0), "steps": np.int64(0)}

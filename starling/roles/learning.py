@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from starling.algorithms.compiled.learner import GradientLearner, Learner
+from starling.algorithms.compiled.policy import acting_part
 from starling.core.effects import AllReduce, Effect, Publish, RoleCode, Take
 from starling.core.params import Params, with_scopes
 from starling.core.trees import Tree, leaves, map_leaves
@@ -15,7 +17,6 @@ from starling.experience.plan import Batch, Feed
 from starling.formations import RoleId, Start
 from starling.maths.normalisation import moments_from_sums, sums_of_moments
 from starling.roles.context import Context
-from starling.roles.learner import GradientLearner, Learner
 from starling.roles.run_counters import Reporter, RunCounters
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
     "learn",
     "learn_round",
     "learner",
-    "learner_of",
     "learning_of",
     "make_learner",
     "no_chunks",
@@ -41,10 +41,19 @@ class Learning:
     """What a learner consists of, and what is kept of it."""
 
     def __init__(
-        self, who: Learner, feed: Feed, cadence: Cadence, counters: RunCounters, report: Reporter, overlap: bool = False
+        self,
+        who: Learner,
+        feed: Feed,
+        cadence: Cadence,
+        counters: RunCounters,
+        report: Reporter,
+        overlap: bool = False,
+        publish_every: int = 1,
     ) -> None:
+        """Weights are published whenever ``publish_every`` updates were made."""
         self.who, self.feed, self.cadence, self.counters, self.report = who, feed, cadence, counters, report
-        self._overlap = overlap
+        self.publish_every, self._overlap = publish_every, overlap
+        self.restored: Tree = None  # what it goes on from; None where it begins
         self._published: Tree = None  # with overlap, the weights that were published last, from before the last update
 
     def publication(self) -> Publish:
@@ -75,15 +84,16 @@ class Learning:
         self.feed.restore(state["feed"])
         self.cadence.restore(state["cadence"])
         self.counters.restore(state["counters"])
+        self.restored = state
         if "published" in state:
             self._published = (with_scopes(state["published"]["value"], Params), int(state["published"]["version"]))
 
 
-def learner(learning: Learning, chunks: Callable[[], Generator[Effect, Any, list[Tree]]], fresh: bool) -> RoleCode:
+def learner(learning: Learning, chunks: Callable[[], Generator[Effect, Any, list[Tree]]]) -> RoleCode:
     """Learns from chunks as they come, publishes what it learned, reports and saves."""
     counters, feed = learning.counters, learning.feed
     yield learning.publication()
-    if fresh:
+    if learning.restored is None:
         yield counters.checkpoint(learning.state)
     while not counters.done:
         feed.add((yield from chunks()))
@@ -91,7 +101,8 @@ def learner(learning: Learning, chunks: Callable[[], Generator[Effect, Any, list
         learning.promise()
         for round in learning.cadence.due(counters.steps, counters.ready):
             yield from learn_round(learning.who, feed, round, counters)
-        yield learning.publication()
+        if learning.who.version % learning.publish_every == 0:
+            yield learning.publication()
         yield from counters.report(learning.report, learning.state)
     yield from counters.report(learning.report, learning.state, last=True)
     return learning.who.weights()
@@ -145,7 +156,7 @@ def learn(who: Learner, batch: Batch, progress: float, learners: int) -> Generat
     for i in range(batch.updates):
         data = batch.data if batch.updates == 1 else map_leaves(lambda x, i=i: x[i], batch.data)
         for gradients, weight, _ in who.gradient_steps(data, progress):
-            who.apply((yield AllReduce("gradients", gradients, weight)))
+            who.apply((yield AllReduce("gradients", gradients, weight)), progress)
         statistics = who.statistics(data)
         if statistics:
             sums = yield AllReduce("statistics", sums_of_moments(statistics))
@@ -153,42 +164,49 @@ def learn(who: Learner, batch: Batch, progress: float, learners: int) -> Generat
         who.version += 1
 
 
-def learner_of(context: Context, role: RoleId, promises: bool = False) -> Learner:
-    """The learner of a role; one of several looks at gradients before it applies them."""
-    together = context.formation.joined(role.kind)
-    kind = GradientLearner if together else Learner
-    return kind(context.learning_graph(role), context.seed, context.summaries, role.index, promises)
-
-
-def learning_of(context: Context, role: RoleId, max_lag: int | None, overlap: bool = False) -> Learning:
-    who, learners = learner_of(context, role, overlap), context.formation.count(role.kind)
-    chunks = context.batch_chunks if context.plan.acts else 0
-    return Learning(
+def learning_of(
+    context: Context,
+    role: RoleId,
+    start: Start,
+    feed: Feed | None = None,
+    cadence: Cadence | None = None,
+    max_lag: int | None = None,
+    overlap: bool = False,
+    publish_every: int = 1,
+) -> Learning:
+    """What the learner of a role consists of, as its last checkpoint has it; feed and cadence are the plan's unless
+    others are given."""
+    formation, plan = context.formation, context.plan
+    # one of several looks at gradients before it applies them
+    make = GradientLearner if formation.joined(role.kind) else Learner
+    who = make(context.learning_graph(role), context.seed, context.summaries, role.index, overlap)
+    chunks = context.batch_chunks if plan.acts else 0
+    learning = Learning(
         who,
-        context.plan.feed(context.algorithm.step_spaces, chunks, context.seed, role.index),
-        context.plan.cadence(context.length.total),
-        RunCounters(context.length, max_lag, learners),
+        feed or plan.feed(context.algorithm.step_spaces, chunks, context.seed, role.index),
+        cadence or plan.cadence(context.length.total),
+        RunCounters(context.length, max_lag, formation.count(role.kind)),
         context.reporter(who),
         overlap,
+        publish_every,
     )
+    state = context.restored(role, start)
+    if state is not None:
+        learning.restore(state)
+    return learning
 
 
 def make_learner(context: Context, role: RoleId, start: Start) -> RoleCode:
     """Learns from the chunks of its actors."""
-    lockstep = context.formation.lockstep
-    max_lag = 0 if context.formation.fresh else None if lockstep else context.counts.max_lag
-    learning = learning_of(context, role, max_lag)
-    state = context.restored(role, start)
-    if state is not None:
-        learning.restore(state)
-    senders = context.formation.sources(context.formation.edge("experience"), role.index)
-    return learner(learning, lambda: chunks_of_actors(learning, senders, lockstep, borrow=True), fresh=state is None)
+    formation = context.formation
+    max_lag = 0 if formation.fresh else None if formation.lockstep else context.counts.max_lag
+    learning = learning_of(context, role, start, max_lag=max_lag)
+    senders = formation.sources(formation.edge("experience"), role.index)
+    return learner(learning, lambda: chunks_of_actors(learning, senders, formation.lockstep, borrow=True))
 
 
 def blank_weights(context: Context) -> Tree:
     """The weights that actors get."""
-    from starling.roles.policy import acting_part
-
     return {"params": acting_part(context.assembly, context.initial), "steps": np.int64(0)}
 
 

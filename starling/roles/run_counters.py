@@ -11,9 +11,11 @@ import numpy as np
 
 from starling.core.effects import AllReduce, Checkpoint, Effect, Pulse, Report
 from starling.core.trees import Tree
-from starling.roles.collector import EPISODES
+from starling.envs.protocol import Episode
 
-__all__ = ["Reporter", "RunCounters", "RunLength", "Tally"]
+__all__ = ["EPISODES", "Reporter", "RunCounters", "RunLength", "Tally"]
+
+EPISODES = 64  # returns that fit into a message; further episodes are counted only
 
 Reporter = Callable[[], tuple[dict[str, float], dict[str, Any]]]  # values, and arrays for histograms
 
@@ -132,26 +134,37 @@ _NUMBERS = ("own", "steps", "episodes", "dropped")
 
 
 class Tally:
-    """What chunks told since it was last passed on, where what is learned from comes another way than they."""
+    """What was done since it was last taken: steps, and the episodes that ended. So chunks tell of themselves, and
+    where what is learned from comes another way than they, it tells of them."""
 
     def __init__(self) -> None:
-        self.steps, self.version = 0, 0
-        self.returns: list[float] = []
-        self.lengths: list[float] = []
+        self.version = 0  # of the weights that acted
+        self._begin()
+
+    def _begin(self) -> None:
+        self.steps = self.episodes = 0
+        self._returns: list[float] = []
+        self._lengths: list[float] = []
+
+    def note(self, episodes: list[Episode]) -> None:
+        """Episodes that ended."""
+        self.episodes += len(episodes)
+        self._returns += [episode.ret for episode in episodes]
+        self._lengths += [episode.length for episode in episodes]
 
     def add(self, about: Tree) -> None:
-        self.steps += int(about["steps"])
-        self.version = int(about["version"])
+        """What a chunk tells of itself."""
         episodes = int(about["episodes"])
-        self.returns += about["returns"][:episodes].tolist()
-        self.lengths += about["lengths"][:episodes].tolist()
+        self.steps, self.episodes = self.steps + int(about["steps"]), self.episodes + episodes
+        self.version = int(about["version"])
+        self._returns += about["returns"][:episodes].tolist()
+        self._lengths += about["lengths"][:episodes].tolist()
 
-    def take(self) -> dict[str, Any]:
-        """The tally in the form of a chunk's ``about``; what does not fit waits for the next one."""
+    def take(self, **more: int) -> dict[str, Any]:
+        """All of it as arrays, always in the same layout; of episodes, the first ``EPISODES`` by their returns."""
         returns, lengths = np.zeros(EPISODES, np.float32), np.zeros(EPISODES, np.float32)
-        count = min(EPISODES, len(self.returns))
-        returns[:count], lengths[:count] = self.returns[:count], self.lengths[:count]
-        del self.returns[:count], self.lengths[:count]
-        numbers = {"steps": np.int64(self.steps), "episodes": np.int64(count), "version": np.int64(self.version)}
-        self.steps = 0
-        return {**numbers, "returns": returns, "lengths": lengths}
+        count = min(EPISODES, len(self._returns))
+        returns[:count], lengths[:count] = self._returns[:count], self._lengths[:count]
+        numbers = {"steps": self.steps, "episodes": self.episodes, "version": self.version, **more}
+        self._begin()
+        return {**{name: np.int64(number) for name, number in numbers.items()}, "returns": returns, "lengths": lengths}

@@ -7,95 +7,55 @@ from typing import Any
 
 import numpy as np
 
+from starling.algorithms.compiled.learner import GradientLearner
+from starling.algorithms.compiled.policy import Policy
+from starling.algorithms.compiled.shards import merged, part_of, shards_of
 from starling.backends import get_backend
-from starling.components.graph.build import Graph, build
+from starling.components.graph.build import build
 from starling.core.effects import Effect, Latest, Publish, Put, Report, RoleCode, Take
-from starling.core.params import Params, with_scopes
-from starling.core.trees import Tree, items, leaves, map_leaves
+from starling.core.trees import Tree, leaves, map_leaves
 from starling.experience.cadence import Cadence
 from starling.experience.plan import Feed
 from starling.formations import RoleId, Start
 from starling.roles.acting import LocalActing
-from starling.roles.actors import collector_of, envs_per_actor
+from starling.roles.actors import collector_of
 from starling.roles.collector import Collector
 from starling.roles.context import Context
-from starling.roles.learner import GradientLearner
-from starling.roles.parameters import merged, part_of, shards_of, state_part
-from starling.roles.policy import Policy
 from starling.roles.run_counters import Reporter, RunCounters, Tally
 
-__all__ = ["ParameterShard", "make_server", "make_worker", "parameter_server", "worker"]
+__all__ = ["make_server", "make_worker", "parameter_server", "worker"]
 
 REPORT_EVERY = 50  # pushes between a worker's reports
 
 
-class ParameterShard:
-    """A shard of the learner's state, to which gradients of its parameters are applied."""
-
-    def __init__(self, graph: Graph, shard: set[str]) -> None:
-        self.graph, self.version = graph, 0
-        self._state = graph.scoped(state_part(graph.init(graph.initial), shard))
-        self._apply = graph.function("apply_gradients", donate=(0,))
-        self._absorb = graph.function("absorb", donate=(0,))
-
-    def apply(self, gradients: Tree, progress: float) -> None:
-        """Take one step along the gradients."""
-        state = {**self._state, "progress": self.graph.place(np.float32(progress))}
-        self._state = self._apply(state, self.graph.place(gradients))
-        self.version += 1
-
-    def absorb(self, statistics: Tree) -> None:
-        """Add the statistics of a batch."""
-        self._state = self._absorb(self._state, self.graph.place(statistics))
-
-    def view(self) -> Tree:
-        """What workers need of the shard to compute gradients, all but the optimisers' slots."""
-        return self._host({name: part for name, part in self._state.items() if name != "optimisers"})
-
-    def weights(self) -> Params:
-        return self._host(self._state["params"])
-
-    def state(self) -> Tree:
-        return {"version": self.version, "kept": with_scopes(self._host(self._state), dict)}
-
-    def restore(self, state: Tree) -> None:
-        self.version = int(state["version"])
-        kept = dict(items(state["kept"]))
-        host = self._host(self._state)
-        paths = iter([path for path, _ in items(host)])
-        self._state = self.graph.place(map_leaves(lambda leaf: np.asarray(kept[next(paths)], leaf.dtype), host))
-
-    def _host(self, tree: Tree) -> Any:
-        return with_scopes(tree, Params, lambda leaf: np.array(self.graph.backend.array(leaf)))
-
-
-def parameter_server(shard: ParameterShard, counters: RunCounters, fresh: bool) -> RoleCode:
+def parameter_server(who: GradientLearner, counters: RunCounters, fresh: bool) -> RoleCode:
     """Applies the gradients of workers to its shard of the parameters, in the order in which they come."""
 
     def state() -> Tree:
-        return {"shard": shard.state(), "counters": counters.state()}
+        return {"learner": who.state(), "counters": counters.state()}
 
     def report() -> tuple[dict[str, float], dict[str, Any]]:
-        return {"updates": shard.version}, {}
+        return {"updates": who.version}, {}
 
     def publication() -> Publish:
-        return Publish("weights", {**shard.view(), "steps": np.int64(counters.steps)}, shard.version)
+        return Publish("weights", {**who.view(), "steps": np.int64(counters.steps)}, who.version)
 
     yield publication()
     if fresh:
         yield counters.checkpoint(state)
     while not counters.done:
         item = (yield Take(("gradients",), borrow=True)).item
-        counters.accept(item["about"], shard.version)
-        counters.note_lag(shard.version - int(item["about"]["version"]))
-        shard.apply(item["gradients"], float(item["progress"]))
+        counters.accept(item["about"], who.version)
+        counters.note_lag(who.version - int(item["about"]["version"]))
+        who.apply(item["gradients"], float(item["progress"]))
+        who.version += 1
         if item["last"] and leaves(item["statistics"]):
-            shard.absorb(item["statistics"])
+            who.absorb(item["statistics"])
         yield publication()
         yield from counters.agree(True)
         yield from counters.report(report, state)
     yield from counters.report(report, state, last=True)
-    return shard.weights()
+    return who.weights()
 
 
 def worker(
@@ -123,8 +83,9 @@ def worker(
                     for gradients, _, last in who.gradient_steps(data, round.progress):
                         if len(shards) > 1:  # a single server sees all of them, and clips by itself
                             gradients = who.clipped(gradients)
-                        tally.version = acting.policy.version
-                        about = tally.take() if last else _nothing(tally.version)
+                        told = tally if last else Tally()
+                        told.version = acting.policy.version
+                        about = told.take()
                         for server, shard in enumerate(shards):
                             message = {
                                 "gradients": part_of(gradients, shard),
@@ -142,13 +103,6 @@ def worker(
                             yield Report(-1, values, histograms)
                 if prioritizes:
                     feed.learned(batch, who.priorities())
-
-
-def _nothing(version: int = 0) -> Tree:
-    """An empty tally, in the layout of every one."""
-    tally = Tally()
-    tally.version = version
-    return tally.take()
 
 
 class WorkerActing(LocalActing):
@@ -172,21 +126,20 @@ class WorkerActing(LocalActing):
 
 def make_server(context: Context, role: RoleId, start: Start) -> RoleCode:
     """A shard of the parameters."""
-    shard = ParameterShard(context.learning_graph(role), _shards(context)[role.index])
+    who = GradientLearner(context.learning_graph(role), context.seed, shard=_shards(context)[role.index])
     counters = RunCounters(context.length)
     state = context.restored(role, start)
     if state is not None:
-        shard.restore(state["shard"])
+        who.restore(state["learner"])
         counters.restore(state["counters"])
-    return parameter_server(shard, counters, fresh=state is None)
+    return parameter_server(who, counters, fresh=state is None)
 
 
 def make_worker(context: Context, role: RoleId, start: Start) -> RoleCode:
     """Acts and computes gradients."""
     workers, plan = context.formation.count(role.kind), context.plan
     who = GradientLearner(context.learning_graph(role), context.seed, context.summaries, role.index)
-    rows = envs_per_actor(context, role.kind)
-    acting = WorkerActing(Policy(context.acting_graph(role)), rows, who, context.formation.count("server"))
+    acting = WorkerActing(context.policy(role), context.envs_per_actor, who, context.formation.count("server"))
     return worker(
         who,
         acting,
@@ -208,7 +161,8 @@ def _shards(context: Context) -> list[set[str]]:
 def blank_views(context: Context) -> list[Tree]:
     """What each server publishes."""
     graph = build(context.assembly, get_backend("numpy"), context.seed)
-    return [{**ParameterShard(graph, shard).view(), "steps": np.int64(0)} for shard in _shards(context)]
+    learners = (GradientLearner(graph, context.seed, shard=shard) for shard in _shards(context))
+    return [{**learner.view(), "steps": np.int64(0)} for learner in learners]
 
 
 def blank_pushes(context: Context) -> list[Tree]:
@@ -216,7 +170,7 @@ def blank_pushes(context: Context) -> list[Tree]:
     algorithm: Any = context.algorithm
     batch = context.plan.batch_space(algorithm.step_spaces)
     statistics = map_leaves(np.asarray, algorithm.observe(batch.zeros_with({"time": 1, "batch": 1})))
-    rest = {"progress": np.float32(0), "last": np.bool_(False), "about": _nothing()}
+    rest = {"progress": np.float32(0), "last": np.bool_(False), "about": Tally().take()}
     return [
         {"gradients": algorithm.moving(view["params"]), "statistics": statistics if i == 0 else {}, **rest}
         for i, view in enumerate(blank_views(context))

@@ -117,7 +117,7 @@ def test_shared_transitions_equal_plain_ones_and_all_frames_are_given_back(seed,
         for adder in adders:
             adder.add(**step)
     assert_same_contents(plain, shared)
-    held = {int(i) for step in adders[1]._intake.sharing._held for i in step[0].ravel() if i >= 0}
+    held = {int(i) for step in adders[1]._sharing._held for i in step[0].ravel() if i >= 0}
     assert pool.in_use == len(held)
 
 

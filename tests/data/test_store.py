@@ -221,7 +221,7 @@ def test_a_store_of_frame_numbers_gives_back_images_and_frames():
     assert (tables[1].sample(5).data["obs"] != 0).any()
     tables[1].remove(tables[1].index.keys.copy())
     assert store.in_use == 0
-    held = {int(i) for step in adders[0]._intake.sharing._held for i in step[0].ravel() if i >= 0}
+    held = {int(i) for step in adders[0]._sharing._held for i in step[0].ravel() if i >= 0}
     assert pool.in_use == len(held)
 
 

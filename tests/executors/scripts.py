@@ -49,7 +49,8 @@ class Script:
         roles = [[roles.kind, roles.count] for roles in self.formation.roles]
         edges = [vars(edge) for edge in self.formation.edges]
         settings = {"roles": roles, "edges": edges, "ends": self.formation.ends, "lockstep": self.formation.lockstep}
-        return {"factory": f"{__name__}:remake", "script": self.name, "directory": str(self.directory), **settings}
+        paths = {"directory": str(self.directory), "record": self.record and str(self.record)}
+        return {"factory": f"{__name__}:remake", "script": self.name, **paths, **settings}
 
     def environment(self, role):
         return {}
@@ -85,4 +86,4 @@ def remake(spec):
     roles = tuple(Roles(kind, count) for kind, count in spec["roles"])
     edges = tuple(Edge(**{**edge, "also": tuple(edge["also"])}) for edge in spec["edges"])
     formation = Formation("script", roles, edges, spec["ends"], spec["lockstep"])
-    return Script(spec["script"], formation, Path(spec["directory"]))
+    return Script(spec["script"], formation, Path(spec["directory"]), spec["record"] and Path(spec["record"]))

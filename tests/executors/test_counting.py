@@ -49,7 +49,7 @@ def rates(algo, formation, **options):
     seen = []
     with TemporaryDirectory() as directory:
         program = program_of(algo, formation, Path(directory), steps=STEPS, backend="torch", **options)
-        from starling.roles import learner as module
+        from starling.algorithms.compiled import learner as module
 
         original = module.Learner.update
 

@@ -63,7 +63,7 @@ def test_a_program_gives_each_role_a_graph_on_its_devices(tmp_path):
     program = program_of("a2c", "sync", tmp_path, backend="torch", act_backend="torch", devices=given)
     learner, actor = RoleId("learner", 0), RoleId("actor", 1)
     assert program.learning_graph(learner).devices == ("cpu:1", "cpu:2")
-    assert program.acting_graph(actor).devices == ("cpu:3",)
-    assert program.acting_graph(actor) is program.acting_graph(RoleId("actor", 0))
+    assert program.policy(actor).graph.devices == ("cpu:3",)
+    assert program.policy(actor).graph is program.policy(RoleId("actor", 0)).graph
     assert program.policy().graph.devices == (), "what acts when the run is over needs none of them"
     assert program.environment(actor)["JAX_PLATFORMS"] == "cpu"

@@ -24,7 +24,7 @@ from starling.core.effects import (
 )
 from starling.core.errors import ConfigError, RunError
 from starling.executors import EXECUTORS, Start, get_executor
-from starling.executors.edges import WAIT, Edges, weighted_mean
+from starling.executors.edges import WAIT, Edges
 from starling.executors.memory_edges import MemoryEdges
 from starling.executors.processes import Supervisor
 from starling.executors.recording import replay
@@ -421,14 +421,6 @@ def test_members_get_the_same_bits_and_equal_weights_give_the_plain_mean(executo
             assert (found[f"plain{turn}"] == plain / members).all()
             assert (found[f"zero{turn}"] == plain / members).all()
             assert (found[f"weighted{turn}"] == weighted / (members * (members + 1) / 2)).all()
-
-
-def test_a_weighted_mean_by_hand():
-    """(1·2 + 3·6) / 4 = 5; whole numbers become fractions, single precision stays."""
-    mean = weighted_mean([({"a": np.float32(2), "b": 1}, 1.0), ({"a": np.float32(6), "b": 2}, 3.0)])
-    assert mean["a"] == 5.0
-    assert mean["a"].dtype == np.float32
-    assert mean["b"] == 1.75
 
 
 # -- time, and the world outside

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from starling.core.errors import EnvError
-from starling.executors.heartbeat import Heartbeat
+from starling.core.machine import Heartbeat
 from starling.executors.processes import Supervisor
 from starling.executors.recording import replay
 from starling.formations import RoleId

@@ -8,8 +8,8 @@ import pytest
 
 from starling.core.effects import Latest, Publish, Put, Take
 from starling.core.errors import ConfigError, UnknownNameError
+from starling.core.lanes import MemoryLane
 from starling.executors import DeadlockError, inline
-from starling.executors.memory_edges import MemoryLane
 from starling.executors.simulated import Simulation
 from starling.executors.simulated_faults import SimulatedFaults
 from starling.formations import Edge, Formation, Roles

@@ -8,14 +8,14 @@ import numpy as np
 
 from starling.algorithms import ALGORITHMS
 from starling.algorithms.base import inputs_of
+from starling.algorithms.compiled.policy import Policy
 from starling.backends import get_backend
 from starling.components.graph.assembly import assemble
 from starling.components.graph.build import build
 from starling.envs import AsyncEnvs, Envs, make
 from starling.envs.ready_rows import ReadyRows
 from starling.roles.acting import LocalActing, ReadyActing
-from starling.roles.collector import Collector, Exploring
-from starling.roles.policy import Policy
+from starling.roles.collector import Collector
 
 
 def finished(code: Any) -> Any:
@@ -36,15 +36,11 @@ def collector_for(algo: str, env: Any, count: int = 1, seed: int = 0, chunk: int
     algorithm = cls.compose(config, envs.observation_space, envs.action_space)
     graph = build(assemble(algorithm, inputs_of(algorithm), algorithm.traced), get_backend("numpy"), seed=1)
     policy = Policy(graph)
-    acting, plan, exploring = (
-        LocalActing(policy, count),
-        algorithm.plan,
-        Exploring(algorithm, np.arange(count), count, 1_000),
-    )
+    acting, plan = LocalActing(policy, count), algorithm.plan
     if isinstance(envs, ReadyRows):
         accumulator = plan.asynchronous_accumulator(algorithm.step_spaces, count, chunk)
-        return Collector(ReadyActing(acting, envs), envs, accumulator, algorithm, exploring, seed)
-    return Collector(acting, envs, plan.accumulator(algorithm.step_spaces, count, chunk), algorithm, exploring, seed)
+        return Collector(ReadyActing(acting, envs), envs, accumulator, algorithm, 1_000, seed)
+    return Collector(acting, envs, plan.accumulator(algorithm.step_spaces, count, chunk), algorithm, 1_000, seed)
 
 
 def collect(collector: Collector) -> dict[str, Any]:

@@ -160,6 +160,20 @@ def images(count, stacked, rng):
     return stacks[:-1], stacks[1:]
 
 
+def test_a_pool_of_frames_is_sized_by_what_arrives_also_where_counts_are_read_before():
+    spaces = StepSpaces(Int((64, 64, 4), 0, 256, "uint8"), Int((), high=2), Dict(), Dict())
+    plan = Transitions(envs=1, capacity=40, batch_size=8, learning_starts=8, gamma=0.9)
+    feed = plan.feed(spaces, 1, seed=0)
+    assert (feed.counts.inserts, feed.counts.size, feed.ready) == (0, 0, False)
+    rows = plan.signature(spaces).ranked(batch=True).zeros((40,))
+    rows["obs"], rows["next_obs"] = images(40, False, np.random.default_rng(0))
+    feed.insert(rows)
+    assert (feed.counts.inserts, feed.counts.size, feed.ready) == (40, 40, True)
+    feed.draw(8, 0.0)
+    assert (feed.counts.inserts, feed.counts.size, feed.counts.samples) == (40, 40, 8)
+    assert len(feed.table) == 40, "the pool has room for all of them"
+
+
 @pytest.mark.parametrize("stacked", [True, False])
 def test_images_lie_in_a_pool_that_is_as_large_as_they_ask_for(stacked):
     spaces = StepSpaces(Int((64, 64, 4), 0, 256, "uint8"), Int((), high=2), Dict(), Dict())

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 import starling
+from starling.algorithms.compiled.backends import choose_backends, limit_threads
+from starling.algorithms.compiled.policy import Policy
 from starling.backends import get_backend
 from starling.core.errors import ConfigError, DataError
 from starling.core.machine import processors
 from starling.core.spaces import Float, Int
 from starling.data import EpisodeWriter, RecordedEpisode
-from starling.experiments.backends import choose_backends, limit_threads
 from starling.experiments.config import resolve
 from starling.experiments.program import assemble_for
 from starling.records.checkpoints import Checkpoints
 from starling.records.hashes import parameter_hash
 from starling.records.run_dir import RunDir
-from starling.roles.policy import Policy
 from tests.experiments.commands import manifest
 from tests.experiments.programs import finish, program_of
 from tests.experiments.toys import Toy
@@ -47,7 +47,7 @@ def test_a_large_network_acts_where_it_learns():
     found = program_of(Toy, algo="dqn", dqn={"hidden": [512, 1024]})
     assert (found.backends.learn, found.backends.act) == ("torch", "torch")
     (role,) = found.formation
-    assert found.acting_graph(role) is found.learning_graph(role), "and is there once"
+    assert found.policy(role).graph is found.learning_graph(role), "and is there once"
     found.close()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from starling.executors.waits import Wait
 from starling.insight.evidence import Evidence
+from starling.insight.measures import measure
 
 
 def role(
@@ -59,15 +60,15 @@ def actors_and_learner(
     )
 
 
-def evidence(status: dict[str, Any] | None = None, **more: Any) -> Evidence:
-    """A live run with eight processors; ``more`` changes it."""
+def evidence(status: dict[str, Any] | None = None, before: dict[str, Any] | None = None, **more: Any) -> Evidence:
+    """A live run with eight processors, looked at once ``before`` perhaps; ``more`` changes it."""
     known: dict[str, Any] = {
         "run": "runs/one",
-        "algo": "impala",
-        "env": "CartPole-v1",
         "alive": True,
+        "manifest": {"algo": "impala", "env": "CartPole-v1"},
         "status": status,
-        "status_age": None if status is None else 0.5,
+        "status_age": 0.5,
+        "measures": measure(status, before),
         "processors": 8,
         "settings": {"steps": 1_000_000, "formation": "actor_learner" if status is None else status["formation"]},
     }

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from starling.cli.advise import AdviseArguments, command_of
 from starling.core.errors import ConfigError
+from starling.core.machine import time_calls
 from starling.experiments.config import resolve
-from starling.insight.advice import HANDOVER, recommend
-from starling.insight.timing import Timed, Timings, programs_of, repeat, time_parts
+from starling.formations.compatibility import Traits, misfit
+from starling.insight.advice import HANDOVER, Timings, recommend
+from starling.insight.timing import Timed, programs_of, time_parts
 
-FITS = dict.fromkeys(("single", "sync", "actor_learner", "central_inference"))
+FITS = Traits("impala", frozenset({"acts", "steps", "corrects", "exchanges_gradients"}))
+LAGS = Traits("a2c", FITS.has - {"corrects"})  # not to be told to
+REPLAYS = Traits("dqn", LAGS.has | {"replays"})
 MS = 1e-3
 
 
@@ -21,7 +26,7 @@ PARTS = {  # eight environments of 1 ms a step each; inference and updates cost 
 }
 
 
-def timings(steps_per_update=160, cores=4, load=0.0, replays=False, **changes) -> Timings:
+def timings(steps_per_update=160, cores=4, load=0.0, **changes) -> Timings:
     """What was timed, on four processors unless ``changes`` and the like say otherwise."""
     env, inference, acting, update = (PARTS | changes).values()
     envs = max(env)
@@ -36,7 +41,7 @@ def timings(steps_per_update=160, cores=4, load=0.0, replays=False, **changes) -
         *(timed("update", name, envs, seconds, steps_per_update) for name, seconds in update.items()),
         timed("transport", "", envs, 0.1 * MS, 20 * envs),  # a chunk has twenty steps of each environment
     )
-    return Timings(parts=parts, envs=envs, replays=replays, cores=cores, load=load)
+    return Timings(parts=parts, envs=envs, cores=cores, load=load)
 
 
 def by_name(advice):
@@ -47,8 +52,7 @@ def test_slow_environments_ask_for_an_actor_per_processor():
     advice = recommend(timings(), FITS)
     assert (advice.option.formation, advice.option.actors) == ("sync", 4)
     assert (advice.backend, advice.act_backend) == ("jax", "numpy")
-    command = advice.command("impala", "CartPole-v1")
-    assert command == (
+    assert command_of(advice, AdviseArguments(algo="impala")) == (
         "starling train --algo impala --env CartPole-v1 --formation sync --actors 4 --backend jax --act-backend numpy"
     )
 
@@ -66,7 +70,7 @@ def test_rates_are_those_of_the_model():
 def test_fast_environments_on_one_processor_stay_in_one_process():
     advice = recommend(timings(cores=1), FITS)
     assert advice.option.formation == "single"
-    assert "--formation single --backend" in advice.command("impala", "CartPole-v1")
+    assert "--formation single --backend" in command_of(advice, AdviseArguments(algo="impala"))
 
 
 def test_learning_as_long_as_acting_lets_actors_run_ahead():
@@ -78,10 +82,9 @@ def test_learning_as_long_as_acting_lets_actors_run_ahead():
 
 
 def test_an_algorithm_that_may_not_lag_is_not_told_to():
-    misfits = {**FITS, "actor_learner": "it takes every rollout for one of its newest weights"}
-    advice = recommend(timings(cores=2, update={"jax": 160 * MS}), misfits)
+    advice = recommend(timings(cores=2, update={"jax": 160 * MS}), LAGS)
     assert "actor_learner" not in by_name(advice)
-    assert any("actor_learner was left out: it takes every rollout" in note for note in advice.notes)
+    assert any(f"actor_learner was left out: {misfit('actor_learner', LAGS)}" in note for note in advice.notes)
 
 
 def test_where_learning_is_most_of_the_work_no_more_actors_are_asked_for():
@@ -94,8 +97,8 @@ def test_where_learning_is_most_of_the_work_no_more_actors_are_asked_for():
 def test_rollouts_are_shared_equally_and_replay_by_any_number():
     six = timings(cores=4, env={1: MS, 6: 6 * MS}, acting={1: MS, 6: 6 * MS}, steps_per_update=120)
     assert by_name(recommend(six, FITS))["actor_learner"].actors in (1, 2, 3, 6)
-    replay = timings(replays=True, cores=5, env={1: MS}, acting={1: MS}, inference={"numpy": {1: 0.01 * MS}})
-    assert by_name(recommend(replay, FITS))["actor_learner"].actors == 5
+    replay = timings(cores=5, env={1: MS}, acting={1: MS}, inference={"numpy": {1: 0.01 * MS}})
+    assert by_name(recommend(replay, REPLAYS))["actor_learner"].actors == 5
 
 
 def test_a_large_network_is_better_asked_centrally():
@@ -127,7 +130,7 @@ def test_the_first_call_which_may_compile_is_timed_apart():
 
         time.sleep(next(slow, 0.002))
 
-    mean, calls, first = repeat(call, 0.05)
+    mean, calls, first = time_calls(call, 0.05)
     assert first >= 0.05
     assert 0.002 <= mean < 0.04
     assert calls >= 2
@@ -136,15 +139,18 @@ def test_the_first_call_which_may_compile_is_timed_apart():
 def test_every_part_is_timed():
     small = {"hidden": [8], "envs": 2, "learning_starts": 50, "batch_size": 16, "alpha": 0.6}
     run = resolve({"algo": "dqn", "env": "CartPole-v1", "preset": "none", "dqn": small})
-    found = Timings(parts=tuple(time_parts(programs_of(run), 0.2)), envs=2, replays=True, cores=2)
-    rows = {part: [timed.rows for timed in found.of(part)] for part in ("env", "acting", "transport")}
+    found = Timings(parts=tuple(time_parts(programs_of(run), 0.2)), envs=2, cores=2)
+    timed = {
+        part: [each for each in found.parts if each.part == part] for part in dict.fromkeys(p.part for p in found.parts)
+    }
+    rows = {part: [each.rows for each in timed[part]] for part in ("env", "acting", "transport")}
     assert rows == {"env": [1, 2], "acting": [1, 2], "transport": [2]}
-    assert {timed.backend for timed in found.of("inference")} >= {"numpy", "jax"}
-    assert {timed.backend for timed in found.of("update")} >= {"jax"}
-    assert {timed.steps for timed in found.of("update")} == {4}
-    assert all(timed.seconds > 0 and timed.calls >= 1 for timed in found.parts)
-    assert found.at("acting", 2) > found.at("env", 2), "acting includes the environments"
-    assert recommend(found, FITS).option.rate > 0
+    assert {each.backend for each in timed["inference"]} >= {"numpy", "jax"}
+    assert {each.backend for each in timed["update"]} >= {"jax"}
+    assert {each.steps for each in timed["update"]} == {4}
+    assert all(each.seconds > 0 and each.calls >= 1 for each in found.parts)
+    assert found.of("acting", 2).seconds > found.of("env", 2).seconds, "acting includes the environments"
+    assert recommend(found, REPLAYS).option.rate > 0
 
 
 def test_an_algorithm_that_nobody_acts_for_is_refused():

@@ -16,6 +16,7 @@ import numpy as np
 
 from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Dict
+from starling.core.trees import leaves
 from starling.data.adders.steps import Leaves
 from starling.data.flattening import unflatten
 
@@ -68,6 +69,17 @@ class Chunk:
         n, leaves = self._count, self._leaves
         self._count, self._leaves = 0, self._room()
         return unflatten(self.signature, [leaf[:n] for leaf in leaves]), n
+
+    def blank(self, rows: int) -> Any:
+        """Zeros in the layout of so many items."""
+        return self.signature.ranked(batch=True).zeros((rows,))
+
+    def padded(self, items: Any, rows: int) -> Any:
+        """A copy of items [n, …] with zeros behind them, ``rows`` in all: for code that is compiled for one size."""
+        whole = self.blank(rows)
+        for room, leaf in zip(leaves(whole), leaves(items), strict=True):
+            room[: len(leaf)] = leaf
+        return whole
 
     def state(self) -> dict[str, Any]:
         """The items that were not taken, as a tree of arrays (copies)."""

@@ -17,11 +17,13 @@ import numpy as np
 
 from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Dict, Float, Space
-from starling.data.adders.steps import NO_FINAL, VERSION, VERSION_SPACE, Intake, Leaves, Priority, Sink, as_sinks
+from starling.data.adders.base import VERSION, VERSION_SPACE, Adder, Priority, VectorStep, as_sinks
+from starling.data.adders.steps import Leaves, Sink
 
 __all__ = ["NStepAdder", "TransitionAdder", "transition_signature"]
 
 NEEDED = ("obs", "action", "reward", "discount", "next_obs")
+COMPUTED = ("reward", "discount", "next_obs", VERSION)  # the rest of an item is that of its first step
 
 
 def transition_signature(obs: Space, action: Space, version: bool = False, **extras: Space) -> Dict:
@@ -93,14 +95,11 @@ class _Windows:
         return env, (self.newest - age) % self.n * self.num_envs + env, age + 1
 
 
-class NStepAdder:
+class NStepAdder(Adder):
     """Turns vector steps into n-step items and inserts them as soon as they are complete.
 
-        adder = NStepAdder(table, num_envs=8, n=3, gamma=0.99)
-        adder.add(obs, action, {"log_prob": ...}, reward, terminated, truncated, next_obs, final_obs, valid)
-
-    ``priority`` computes initial priorities from a batch of complete items (Ape-X). Several sinks receive the same
-    items. ``version`` is written into the items, where the signature has one, unless the extras bring it.
+    adder = NStepAdder(table, num_envs=8, n=3, gamma=0.99)
+    adder.add(obs, action, {"log_prob": ...}, reward, terminated, truncated, next_obs, final_obs, valid)
     """
 
     def __init__(
@@ -117,81 +116,37 @@ class NStepAdder:
         if not 0 <= gamma <= 1:
             raise ConfigError(f"gamma={gamma}; a discount factor lies between 0 and 1.")
         each = as_sinks(sinks, NEEDED, "transition_signature")
-        self.signature = each[0].signature
-        self.num_envs, self.n, self.gamma = num_envs, n, gamma
-        spaces = self.signature.spaces
-        extras = [name for name in spaces if name not in (*NEEDED, VERSION)]
-        taken = {name: spaces[name] for name in ("obs", "action", *extras)}
-        self._intake = Intake(each, num_envs, taken, n + 1, priority)
+        spaces = each[0].signature.spaces
+        taken = {name: space for name, space in spaces.items() if name not in COMPUTED}
+        Adder.__init__(self, each, num_envs, taken, n + 1, priority)
+        self.n, self.gamma = n, gamma
         self._windows = _Windows(num_envs, n, gamma)
         self._pending = {  # the first step of each open window; one step needs none
             name: [np.zeros((n * num_envs, *leaf.shape), leaf.numpy_dtype) for leaf in leaves]
-            for name, leaves in (self._intake.kept.items() if n > 1 else ())
+            for name, leaves in (self._kept.items() if n > 1 else ())
         }
         self._whole = np.full(num_envs, self._windows.powers[n], np.float32)  # the discount of windows of n steps
         self._none = np.zeros(num_envs, np.bool_)
 
-    @property
-    def version(self) -> int:
-        """The version of the weights that now act; set it where the extras bring none."""
-        return self._intake.version
-
-    @version.setter
-    def version(self, version: int) -> None:
-        self._intake.version = version
-
-    def add(
-        self,
-        obs: Any,
-        action: Any,
-        extras: Any,
-        reward: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
-        next_obs: Any,
-        final_obs: Any = None,
-        valid: np.ndarray | None = None,
-    ) -> int:
-        """Take one vector step; returns how many items it completed."""
-        intake = self._intake
-        now, after, finals, given = intake.read(obs, action, extras, next_obs, final_obs)
-        ended = terminated | truncated
-        if valid is not None:
-            if np.count_nonzero(valid) == self.num_envs:
-                valid = None
-            else:
-                ended &= valid
-        calm = not np.count_nonzero(ended)
-        if finals is None and not calm:
-            raise DataError(NO_FINAL)
-        if intake.sharing is not None:
-            now, after, finals = intake.sharing.intern(now, after, finals, ended)
-        given["obs"] = now
-        given["next_obs"] = after if calm or finals is None else _successors(after, finals, ended)
-        if self.n == 1:
-            given["reward"] = [np.asarray(reward, np.float32)]
-            given["discount"] = [self._whole if calm else np.where(terminated, np.float32(0), self._whole)]
-            parts = given
-            if valid is not None:
-                env = valid.nonzero()[0]
-                parts = {name: [leaf.take(env, 0) for leaf in leaves] for name, leaves in given.items()}
+    def _take_in(self, step: VectorStep) -> int:
+        if self.n > 1:
+            parts = self._close_windows(step)
         else:
-            parts = self._close_windows(given, reward, terminated, None if calm else ended, valid)
+            discount = self._whole if step.ended is None else np.where(step.terminated, np.float32(0), self._whole)
+            facts = {"reward": [np.asarray(step.reward, np.float32)], "discount": [discount]}
+            parts = {**step.given, **facts, "next_obs": step.following}
+            if step.valid is not None:
+                env = step.valid.nonzero()[0]
+                parts = {name: [leaf.take(env, 0) for leaf in leaves] for name, leaves in parts.items()}
         items = len(parts["reward"][0])
         if items:
-            intake.deliver(parts, items)
+            self._deliver(parts, items)
         return items
 
-    def _close_windows(
-        self,
-        given: dict[str, Leaves],
-        reward: np.ndarray,
-        terminated: np.ndarray,
-        ended: np.ndarray | None,
-        valid: np.ndarray | None,
-    ) -> dict[str, Leaves]:
+    def _close_windows(self, step: VectorStep) -> dict[str, Leaves]:
         """Store the step, and return the parts of the items that it completes."""
-        windows, following = self._windows, given.pop("next_obs")
+        given, following, reward, terminated, _, ended, valid = step
+        windows = self._windows
         places = windows.advance(reward if valid is None else np.where(valid, reward, 0.0))
         for name, leaves in given.items():
             for pending, leaf in zip(self._pending[name], leaves):
@@ -222,19 +177,16 @@ class NStepAdder:
                 for to, of in pairwise(rows):
                     ring[to] = ring[of]
 
-    def state(self) -> dict[str, Any]:
-        """Open windows, as a tree of arrays and numbers (copies)."""
+    def _unfinished(self) -> dict[str, Any]:
         windows = self._windows
         return {
             "returns": windows.returns.reshape(self.n, -1).copy(),
             "open": windows.open.copy(),
             "newest": windows.newest,
             "pending": {k: {str(i): leaf.copy() for i, leaf in enumerate(v)} for k, v in self._pending.items()},
-            **self._intake.state(),
         }
 
-    def restore(self, state: Any) -> None:
-        """Continue from ``state()`` of an adder with the same environments, n and signature."""
+    def _restore_unfinished(self, state: Any) -> None:
         windows, returns = self._windows, np.asarray(state["returns"])
         if returns.shape != (self.n, self.num_envs):
             raise DataError(
@@ -246,22 +198,11 @@ class NStepAdder:
         for name, leaves in self._pending.items():
             for i, leaf in enumerate(leaves):
                 leaf[...] = state["pending"][name][str(i)]
-        self._intake.restore(state)
 
 
 def _taken(ring: np.ndarray, places: slice | np.ndarray) -> np.ndarray:
     """These places of a ring: a view of a whole row, or copies, for which ``take`` is the fastest way."""
     return ring[places] if isinstance(places, slice) else ring.take(places, 0)
-
-
-def _successors(following: Leaves, finals: Leaves, ended: np.ndarray) -> Leaves:
-    """What followed each step: the next observation, or the final one where the episode ended."""
-    if ended.all():
-        return finals
-    rows = [leaf.copy() for leaf in following]
-    for row, final in zip(rows, finals):
-        row[ended] = final[ended]
-    return rows
 
 
 def TransitionAdder(

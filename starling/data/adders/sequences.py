@@ -16,7 +16,8 @@ import numpy as np
 
 from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Bool, Dict, Float, Leaf, Space, Tuple
-from starling.data.adders.steps import NO_FINAL, VERSION, VERSION_SPACE, Intake, Leaves, Priority, Sink, as_sinks
+from starling.data.adders.base import VERSION, VERSION_SPACE, Adder, Priority, VectorStep, as_sinks
+from starling.data.adders.steps import Sink
 
 __all__ = ["EpisodeAdder", "SequenceAdder", "sequence_signature"]
 
@@ -65,7 +66,7 @@ def sequence_signature(
     return Dict({**spaces, "memory": memory} if memory.flatten() else spaces)
 
 
-class SequenceAdder:
+class SequenceAdder(Adder):
     """Turns vector steps into sequences of the tables' length.
 
         signature = sequence_signature(obs, action, length=80, memory=lstm_memory)
@@ -86,8 +87,7 @@ class SequenceAdder:
         priority: Priority | None = None,
     ) -> None:
         each = as_sinks(sinks, NEEDED, "sequence_signature")
-        self.signature = each[0].signature
-        spaces = self.signature.spaces
+        spaces = each[0].signature.spaces
         self.length = length = dict(spaces["mask"].items())[""].shape[0]
         if not 0 <= overlap < length or not 0 <= burn_in < length:
             raise ConfigError(
@@ -95,77 +95,42 @@ class SequenceAdder:
             )
         if num_envs < 1:
             raise ConfigError(f"num_envs={num_envs}; an adder has at least one environment.")
-        self.num_envs, self.overlap, self.burn_in = num_envs, overlap, burn_in
+        self.overlap, self.burn_in = overlap, burn_in
         extras = [name for name in spaces if name not in (*NEEDED, "memory", VERSION)]
         taken = {name: _one_step(spaces[name]) for name in ("obs", "action", *extras)}
         if "memory" in spaces:
             taken["memory"] = spaces["memory"]
-        self._intake = Intake(each, num_envs, taken, length + 1, priority)
+        Adder.__init__(self, each, num_envs, taken, length + 1, priority)
         self._count = np.zeros(num_envs, np.int64)
         self._first = np.ones(num_envs, np.bool_)  # no sequence of this episode was emitted yet
         facts: dict[str, list[Leaf]] = {"reward": [Float(())]}
         facts |= {name: [Bool(())] for name in ("terminated", "truncated", "mask")}
-        kept = {**self._intake.kept, **facts}
+        kept = {**self._kept, **facts}
         # One more row than steps, for the observation behind the last.
         self._rows = {
             name: [np.zeros((num_envs, length + (name == "obs"), *leaf.shape), leaf.numpy_dtype) for leaf in leaves]
             for name, leaves in kept.items()
         }
         # Minus one is no frame: what lies behind the end refers to none.
-        sharing = self._intake.sharing
+        sharing = self._sharing
         self._blank = [-1 if sharing and sharing.pools[i] else 0 for i in range(len(kept["obs"]))]
 
-    @property
-    def version(self) -> int:
-        """The version of the weights that now act; set it where the extras bring none."""
-        return self._intake.version
-
-    @version.setter
-    def version(self, version: int) -> None:
-        self._intake.version = version
-
-    def add(
-        self,
-        obs: Any,
-        action: Any,
-        extras: Any,
-        reward: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
-        next_obs: Any,
-        final_obs: Any = None,
-        valid: np.ndarray | None = None,
-    ) -> int:
-        """Take one vector step; returns how many sequences it completed."""
-        intake = self._intake
-        now, after, finals, given = intake.read(obs, action, extras, next_obs, final_obs)
-        real = np.ones(self.num_envs, np.bool_) if valid is None else valid
-        ended = (terminated | truncated) & real
-        if finals is None and ended.any():
-            raise DataError(NO_FINAL)
-        if intake.sharing is not None:
-            now, after, finals = intake.sharing.intern(now, after, finals, ended)
-        given["obs"] = now
-        given["reward"] = [np.asarray(reward, np.float32)]
-        given["terminated"], given["truncated"] = [terminated], [truncated]
-        given["mask"] = [real]
-        self._store(given, after, finals, np.flatnonzero(real), ended)
-        return self._emit(ended)
-
-    def _store(
-        self, given: dict[str, Leaves], after: Leaves, finals: Leaves | None, envs: np.ndarray, ended: np.ndarray
-    ) -> None:
+    def _take_in(self, step: VectorStep) -> int:
         """Write the step into the current sequence of its environment, and its successor behind it."""
+        none, every = np.zeros(self.num_envs, np.bool_), np.ones(self.num_envs, np.bool_)
+        real, ended = every if step.valid is None else step.valid, none if step.ended is None else step.ended
+        flags = {"terminated": step.terminated, "truncated": step.truncated, "mask": real}
+        facts = {"reward": np.asarray(step.reward, np.float32), **flags}
+        given = {**step.given, **{name: [fact] for name, fact in facts.items()}}
+        envs = np.flatnonzero(real)
         places = self._count[envs]
         for name, leaves in given.items():
             for rows, leaf in zip(self._rows[name], leaves):
                 rows[envs, places] = leaf[envs]
-        over = ended[envs]
-        for i, rows in enumerate(self._rows["obs"]):
-            rows[envs, places + 1] = after[i][envs]
-            if finals is not None:
-                rows[envs[over], places[over] + 1] = finals[i][envs[over]]
+        for rows, leaf in zip(self._rows["obs"], step.following):
+            rows[envs, places + 1] = leaf[envs]
         self._count[envs] += 1
+        return self._emit(ended)
 
     def _emit(self, ended: np.ndarray) -> int:
         """Insert the sequences that are complete and make room for the next ones."""
@@ -179,7 +144,7 @@ class SequenceAdder:
             parts = {name: [rows[out] for rows in leaves] for name, leaves in self._rows.items()}
             if "memory" in parts:
                 parts["memory"] = [rows[:, 0] for rows in parts["memory"]]
-            self._intake.deliver(parts, out.size)
+            self._deliver(parts, out.size)
         going_on = np.flatnonzero(full & ~ended)
         if going_on.size:
             self._shift(going_on)
@@ -206,24 +171,20 @@ class SequenceAdder:
         self._count[envs] = self.overlap
         self._first[envs] = False
 
-    def state(self) -> dict[str, Any]:
-        """Unfinished sequences and counters, as a tree of arrays and numbers (copies)."""
+    def _unfinished(self) -> dict[str, Any]:
         return {
             "count": self._count.copy(),
             "first": self._first.copy(),
             "rows": {k: {str(i): leaf.copy() for i, leaf in enumerate(v)} for k, v in self._rows.items()},
-            **self._intake.state(),
         }
 
-    def restore(self, state: Any) -> None:
-        """Continue from ``state()`` of an adder with the same environments and signature."""
+    def _restore_unfinished(self, state: Any) -> None:
         if np.shape(state["count"]) != self._count.shape:
             raise DataError(f"the state is of {np.size(state['count'])} environments; this adder has {self.num_envs}.")
         self._count[:], self._first[:] = state["count"], state["first"]
         for name, leaves in self._rows.items():
             for i, leaf in enumerate(leaves):
                 leaf[...] = state["rows"][name][str(i)]
-        self._intake.restore(state)
 
 
 def EpisodeAdder(

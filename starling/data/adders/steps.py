@@ -1,36 +1,23 @@
-"""What all adders have in common: checked inputs, the version that acted, frames stored once, and delivery."""
+"""What adders read: the checked leaves of a vector step, with frames stored once."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from starling.core.errors import ConfigError, DataError
-from starling.core.spaces import Dict, Int, Leaf, Space
-from starling.data.flattening import flatten_items, unflatten
+from starling.core.spaces import Dict, Leaf, Space
+from starling.data.flattening import flatten_items
 
 if TYPE_CHECKING:
     from starling.data.frames.base import AnyFramePool
 
-__all__ = [
-    "NO_FINAL",
-    "VERSION",
-    "VERSION_SPACE",
-    "Intake",
-    "Leaves",
-    "Priority",
-    "Sink",
-    "as_sinks",
-]
+__all__ = ["Inputs", "Leaves", "SharedObservations", "Sink", "shared_observations"]
 
-VERSION = "version"  # of the weights that acted
-VERSION_SPACE = Int((), 0, 2**62, "int64")
-NO_FINAL = "an episode ended and no final_obs arrived; bootstrapping needs the true successor."
 Leaves = list[np.ndarray]
-Priority = Callable[[Any], np.ndarray]
 
 
 class Sink(Protocol):
@@ -137,81 +124,3 @@ def shared_observations(sinks: Sequence[Sink], obs: Space, window: int) -> Share
                 "for obs in each, and for next_obs the pools of obs."
             )
     return SharedObservations(pools, window) if any(pools) else None
-
-
-def as_sinks(sinks: Sink | Sequence[Sink], needed: Sequence[str], example: str) -> list[Sink]:
-    """The sinks as a list; ConfigError unless they have one signature, with what is needed."""
-    each = list(sinks) if isinstance(sinks, Sequence) else [sinks]
-    found = [sink.signature.spaces.keys() for sink in each]
-    if not found or set(needed) - set(found[0]) or any(keys != found[0] for keys in found):
-        raise ConfigError(
-            f"the tables' signatures are {[sorted(keys) for keys in found]}; this adder needs the same in each, with "
-            f"{', '.join(needed)}: see {example}."
-        )
-    return each
-
-
-class Intake:
-    """What every adder does with a vector step: read it, share its frames, deliver what becomes of it.
-
-    ``spaces`` are those of one step of one environment: obs, action and the extras. ``window`` is the number of steps
-    for which an unfinished item may refer to a frame. ``version`` is written where the signature has a version, unless
-    the extras bring one.
-    """
-
-    def __init__(
-        self,
-        sinks: list[Sink],
-        num_envs: int,
-        spaces: Mapping[str, Space],
-        window: int,
-        priority: Priority | None,
-    ) -> None:
-        self._sinks, self._priority = sinks, priority
-        self.signature = sinks[0].signature
-        self._extras = [name for name in spaces if name not in ("obs", "action")]
-        self._inputs = Inputs(spaces, num_envs, sinks[0].shared)
-        self.sharing = shared_observations(sinks, spaces["obs"], window)
-        self.kept: dict[str, list[Leaf]] = dict(self._inputs.kept)
-        self.version = 0
-        self._versions: np.ndarray | None = None
-        if VERSION in self.signature.spaces:
-            self._versions = np.zeros(num_envs, np.int64)
-            self.kept[VERSION] = [VERSION_SPACE]
-
-    def read(
-        self, obs: Any, action: Any, extras: Any, next_obs: Any, final_obs: Any
-    ) -> tuple[Leaves, Leaves, Leaves | None, dict[str, Leaves]]:
-        """The leaves of obs, next_obs and final_obs, and those of action and extras by name."""
-        read = self._inputs.leaves
-        given = {"action": read("action", action)}
-        for name in self._extras:
-            if extras is None or name not in extras:
-                raise DataError(f"extras {sorted(extras or ())} arrived, {name!r} was expected among them.")
-            given[name] = read(name, extras[name])
-        if self._versions is not None:
-            self._versions[:] = extras[VERSION] if extras and VERSION in extras else self.version
-            given[VERSION] = [self._versions]
-        return read("obs", obs), read("obs", next_obs), None if final_obs is None else read("obs", final_obs), given
-
-    def deliver(self, parts: Mapping[str, Leaves], n: int) -> None:
-        """Insert ``n`` complete items, given by the leaves of each part of the signature, into every sink."""
-        leaves = [leaf for name in self.signature.spaces for leaf in parts[name]]
-        priorities = None
-        if self._priority is not None:
-            seen, pools = list(leaves), self._sinks[0].shared
-            for i, (path, space) in enumerate(self.signature.items()):
-                if path in pools:
-                    seen[i] = np.empty((n, *space.shape), space.numpy_dtype)
-                    pools[path].gather(leaves[i], np.arange(n), seen[i])
-            priorities = self._priority(unflatten(self.signature, seen))
-        for sink in self._sinks:
-            sink.insert_leaves(leaves, n, priorities)
-
-    def state(self) -> dict[str, Any]:
-        return {"version": self.version, "shared": self.sharing.state() if self.sharing else {}}
-
-    def restore(self, state: Any) -> None:
-        self.version = int(state["version"])
-        if self.sharing:
-            self.sharing.restore(state["shared"])

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Bool, Dict, Float, Int, Space
 from starling.core.trees import leaves, map_leaves
+from starling.data.adders.base import Adder
 from starling.data.datasets.files import Dataset, DatasetWriter
 
 __all__ = ["EpisodeWriter", "RecordedEpisode", "episode_signature", "read_episodes", "replay_episode"]
@@ -34,12 +35,6 @@ class RecordedEpisode:
 
     def __len__(self) -> int:
         return int(self.reward.shape[0])
-
-
-class Adder(Protocol):
-    num_envs: int
-
-    def add(self, *args: Any, **kwargs: Any) -> int: ...
 
 
 def episode_signature(obs: Space, action: Space, **extras: Space) -> Dict:

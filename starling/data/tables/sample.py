@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from starling.data.tables.layout import Columns
 
 __all__ = ["Results", "Sample", "check_beta", "make_sample", "weigh"]
 
-REUSED = 2  # results handed out in turn
+IN_TURN = 2  # results, where the caller does not say
 
 
 def check_beta(beta: float) -> float:
@@ -89,16 +89,28 @@ def weigh(sample: Sample, beta: float) -> None:
 
 
 class Results:
-    """Results that are handed out in turn and used again two calls later, for callers that bring none."""
+    """Results that are handed out in turn, and used again some calls later: when whoever was lent one is done."""
 
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
+    def __init__(self, columns: Columns, in_turn: int = IN_TURN) -> None:
+        self._columns, self._in_turn = columns, in_turn
         self._made: dict[int, list[Sample]] = {}
         self._turn = 0
+        self._lent: dict[int, Callable[[], None]] = {}  # by the identity of a result's keys
 
     def next(self, batch_size: int) -> Sample:
         of_size = self._made.get(batch_size)
         if of_size is None:
-            of_size = self._made[batch_size] = [make_sample(self._columns, batch_size) for _ in range(REUSED)]
+            of_size = self._made[batch_size] = [make_sample(self._columns, batch_size) for _ in range(self._in_turn)]
         self._turn += 1
-        return of_size[self._turn % REUSED]
+        sample = of_size[self._turn % self._in_turn]
+        if self._lent:
+            self._lent.pop(id(sample.keys), _nothing)()
+        return sample
+
+    def lend(self, keys: np.ndarray, wait: Callable[[], None]) -> None:
+        """``wait`` returns when the result with these ``keys`` may be written to again."""
+        self._lent[id(keys)] = wait
+
+
+def _nothing() -> None:
+    """There is nothing to wait for."""

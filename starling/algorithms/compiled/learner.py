@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from starling.algorithms.base import Algorithm, Learned
+from starling.algorithms.compiled.policy import acting_scopes
+from starling.algorithms.compiled.shards import state_part
 from starling.algorithms.gradient import GradientAlgorithm
 from starling.components.graph.build import Graph, cutter
 from starling.components.optimisers import clip_by_global_norm
@@ -15,7 +17,6 @@ from starling.core.errors import CheckpointError, RunError
 from starling.core.params import Params, with_scopes
 from starling.core.random import generator_state, restore_generator, stream
 from starling.core.trees import Tree, items, map_leaves, map_with_path
-from starling.roles.policy import acting_scopes
 
 __all__ = ["GradientLearner", "Learner", "fitted"]
 
@@ -24,15 +25,23 @@ class Learner:
     """Learns from batches; ``version`` counts its updates and names its weights."""
 
     def __init__(
-        self, graph: Graph, seed: int, summaries: Sequence[str] = (), index: int = 0, promises: bool = False
+        self,
+        graph: Graph,
+        seed: int,
+        summaries: Sequence[str] = (),
+        index: int = 0,
+        promises: bool = False,
+        shard: set[str] | None = None,
     ) -> None:
-        """With ``promises`` updates hand out the acting weights too, for ``promised_weights``."""
+        """With ``promises`` updates hand out the acting weights too, for ``promised_weights``. A ``shard`` of the
+        parameters is all that the learner of a parameter server has."""
         self.graph = graph
         self.algorithm: Algorithm = graph.root  # type: ignore[assignment]
         self.plan, self.version = self.algorithm.plan, 0
         self._arrived = -1  # the newest version of which weights were fetched: its update is done
         self._acting = acting_scopes(graph.assembly)
-        self._hold(graph.init(graph.initial))
+        state = graph.init(graph.initial)
+        self._hold(state if shard is None else graph.scoped(state_part(state, shard)))
         self._summaries, self._promises = list(summaries), promises
         self._compiled: dict[str, Callable[..., Any]] = {}
         self._cut = cutter(self._read_by_acting(graph.initial))
@@ -173,9 +182,10 @@ class GradientLearner(Learner):
         if statistics:
             self._hold(self._api("absorb", donate=(0,))(self._state, self.graph.place(statistics)))
 
-    def apply(self, gradients: Tree) -> None:
+    def apply(self, gradients: Tree, progress: float) -> None:
         """Take one step along these gradients."""
-        self._hold(self._api("apply_gradients", donate=(0,))(self._state, self.graph.place(gradients)))
+        state = {**self._state, "progress": self.graph.place(np.float32(progress))}
+        self._hold(self._api("apply_gradients", donate=(0,))(state, self.graph.place(gradients)))
 
     def clipped(self, gradients: Tree) -> Tree:
         """The gradients as the optimisers would clip them, each its own."""
@@ -184,6 +194,10 @@ class GradientLearner(Learner):
             if optimiser.clip:
                 found.update(clip_by_global_norm(self.algorithm.moved_by(optimiser, gradients), optimiser.clip))
         return found
+
+    def view(self) -> Tree:
+        """What others need to compute gradients from this state on: all of it but the optimisers' slots."""
+        return self._copied({name: part for name, part in self._state.items() if name != "optimisers"})
 
     def see(self, view: Tree) -> None:
         """Compute gradients from this state on."""

@@ -1,4 +1,4 @@
-"""Parameters in parts: which server holds which, and how parts become a whole again."""
+"""Parameters in shards: which server holds which, and how shards become a whole again."""
 
 from __future__ import annotations
 

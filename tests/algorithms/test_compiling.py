@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from starling.algorithms import ALGORITHMS
-from starling.roles.learner import Learner
+from starling.algorithms.compiled.learner import Learner
 from tests.algorithms.cases import CASES, FITS, Case, batch_for, built
 
 PLAIN = [Case(algo, "vector", FITS[algo][0]) for algo in ALGORITHMS]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from starling.algorithms.compiled.learner import GradientLearner, Learner
+from starling.algorithms.compiled.policy import Policy
 from starling.core.errors import CheckpointError, RunError
 from starling.core.trees import items, map_leaves
 from starling.maths.normalisation import moments_from_sums, sums_of_moments
 from starling.records import checkpoint
 from starling.records.hashes import parameter_hash
-from starling.roles.learner import GradientLearner, Learner
-from starling.roles.policy import Policy
 from tests.algorithms.cases import Case, batch_for, built, observations, root
 
 CASES = [Case("dqn", "vector", "discrete"), Case("ppo", "vector", "discrete"), Case("sac", "vector", "continuous")]

@@ -1,0 +1,73 @@
+"""How large a pool of frames must be, estimated from a sample of items.
+
+    images = image_leaves(signature)
+    planes = estimate(images, sample, capacity)
+    table = Table(signature, capacity, shared=pools_for(images, planes))
+
+Only items tell how many different frames there are: those of a game recur in many stacks, those of other environments
+in an observation and in the one before it, or nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from starling.core.spaces import Dict, Int, Leaf
+from starling.core.trees import Tree, items, leaves
+from starling.data.frames.pool import FramePool
+
+__all__ = ["Planes", "estimate", "image_leaves", "pools_for"]
+
+IMAGE_RANK, LEAST_BYTES = 3, 4_096  # of observations that lie in a pool of frames
+MOST_PLANES = 16  # along the last axis of an image that is taken for a stack of frames
+SPARE = 1.1  # frames in a pool for every one that is expected
+
+
+class Planes(NamedTuple):
+    """What a pool holds."""
+
+    stacked: bool  # whether planes of images recur, as those of stacked frames do, and are kept one by one
+    frames: int  # planes, or whole images
+
+
+def image_leaves(signature: Dict) -> dict[str, Leaf]:
+    """The leaves of items that should lie in a pool, by path."""
+    return {path: leaf for path, leaf in signature.items() if _is_image(leaf)}
+
+
+def _is_image(leaf: Leaf) -> bool:
+    return leaf.numpy_dtype == np.uint8 and len(leaf.shape) >= IMAGE_RANK and leaf.size >= LEAST_BYTES
+
+
+def estimate(images: Mapping[str, Leaf], sample: Sequence[Tree], capacity: int) -> Planes:
+    """What the pool of a table of ``capacity`` items like those of the sample, batches [N, …] of them, would hold."""
+    count = sum(len(leaves(each)[0]) for each in sample)
+    whole, planes, depth = set(), set(), 1
+    for each in sample:
+        flat = dict(items(each))
+        for path, leaf in images.items():
+            found = flat[path].reshape(-1, *leaf.shape[-IMAGE_RANK:])
+            depth = found.shape[-1]
+            whole |= {image.tobytes() for image in found}
+            if depth <= MOST_PLANES:
+                planes |= {plane.tobytes() for image in found for plane in np.moveaxis(image, -1, 0)}
+    stacked = depth <= MOST_PLANES and len(planes) < 0.75 * depth * max(1, len(whole))
+    different = len(planes) if stacked else len(whole)
+    return Planes(stacked, int(SPARE * capacity * max(1.0, different / max(1, count))) + 64 * depth)
+
+
+def pools_for(images: Mapping[str, Leaf], planes: Planes) -> dict[str, FramePool]:
+    """The pool of each leaf; images of one shape share theirs."""
+    pools: dict[tuple[Any, ...], FramePool] = {}
+    by_path = {}
+    for path, leaf in images.items():
+        space = Int(leaf.shape[-IMAGE_RANK:], 0, 256, leaf.dtype)
+        key = (space.shape, space.dtype)
+        if key not in pools:
+            frames = max(2 * space.shape[-1], planes.frames)
+            pools[key] = FramePool(space, frames, stack_axis=-1 if planes.stacked else None)
+        by_path[path] = pools[key]
+    return by_path
