@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from starling.core.errors import ConfigError, DataError, UnknownNameError
+from starling.core.memory import available_memory
 from starling.core.spaces import Dict, Int
 from starling.data import (
     CompressedFramePool,
@@ -21,7 +22,6 @@ from starling.data import (
 )
 from starling.data.frames.compressed import compress, decompress
 from starling.data.tables.kernels import address
-from starling.data.tables.memory import available_memory
 from tests.data import filled
 
 KINDS = [FramePool, CompressedFramePool]

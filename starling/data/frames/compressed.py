@@ -13,12 +13,12 @@ import numpy as np
 from numba import njit
 
 from starling.core.errors import ConfigError
+from starling.core.memory import refuse_if_too_large
 from starling.core.spaces import Leaf
 from starling.data.frames.base import AnyFramePool
 from starling.data.frames.kernels import COUNT, find_frame, hash_bytes, link_frame, unlink_frame
 from starling.data.tables.copy_on_write import touch
 from starling.data.tables.kernels import address, copy_bytes, fill_bytes, fill_zero, load_1, same_bytes, store_1
-from starling.data.tables.memory import refuse_if_too_large
 
 __all__ = ["CompressedFramePool", "compress", "decompress"]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from starling.core.memory import refuse_if_too_large
 from starling.core.spaces import Leaf
 from starling.data.frames.base import AnyFramePool
 from starling.data.frames.kernels import (
@@ -27,7 +28,6 @@ from starling.data.frames.kernels import (
 )
 from starling.data.saving.files import map_file
 from starling.data.tables.kernels import address
-from starling.data.tables.memory import refuse_if_too_large
 
 __all__ = ["FramePool"]
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from starling.core.errors import CheckpointError, ConfigError
-from starling.data.tables.memory import human_bytes
+from starling.core.memory import human_bytes
 
 __all__ = [
     "map_file",

@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from starling.core.errors import ConfigError
+from starling.core.memory import refuse_if_too_large
 from starling.core.spaces import Dict, Int
 from starling.data.frames.base import AnyFramePool
 from starling.data.frames.pool import FramePool
 from starling.data.tables.layout import Columns
-from starling.data.tables.memory import refuse_if_too_large
 
 __all__ = ["Store"]
 

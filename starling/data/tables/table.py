@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from starling.core.errors import ConfigError, DataError
+from starling.core.memory import refuse_if_too_large
 from starling.core.random import stream
 from starling.core.spaces import Dict
 from starling.data.frames.base import AnyFramePool
@@ -26,7 +27,6 @@ from starling.data.tables.admission import Admission
 from starling.data.tables.contents import Contents
 from starling.data.tables.index import Index
 from starling.data.tables.limiters import Limiter, MinSize, Queue
-from starling.data.tables.memory import refuse_if_too_large
 from starling.data.tables.sample import Results, Sample, check_beta, make_sample, weigh
 from starling.data.tables.selectors import LARGEST_WEIGHT, PRIORITIZED, Selector, as_selector
 from starling.data.tables.snapshots import Frozen
