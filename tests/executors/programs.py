@@ -38,13 +38,14 @@ SMALL: dict[str, dict[str, Any]] = {
 ENVS = {"sac": "Pendulum-v1"}
 
 
-def program_of(algo, formation, directory=None, steps=400, settings=None, **options):
-    """The program of a small run; ``settings`` are the algorithm's, beside the small ones."""
+def program_of(algo, formation, directory=None, steps=400, settings=None, construct=None, **options):
+    """The program of a small run; ``settings`` are the algorithm's, beside the small ones; ``construct`` makes the
+    environments where their name is not enough."""
     given = {"algo": algo, "env": ENVS.get(algo, "CartPole-v1"), "preset": "none", "formation": formation}
     own = {**SMALL.get(algo, {}), **(settings or {})}
     if "simulation" in options:
         given["executor"] = "simulated"
-    return Program(resolve({**given, "steps": steps, "log_every": 100, algo: own, **options}), None, directory)
+    return Program(resolve({**given, "steps": steps, "log_every": 100, algo: own, **options}), construct, directory)
 
 
 def trained(algo, formation, executor, watcher=None, **options):

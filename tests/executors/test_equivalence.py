@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from starling.core.trees import items
 from tests.executors.programs import SMALL, hashed, trained
@@ -79,6 +81,20 @@ def test_normalisation_has_the_same_statistics_in_every_formation(formation):
     assert float(here["normaliser.observation.count"]) > 300
     for path, value in there.items():
         np.testing.assert_allclose(here[path], value, rtol=2e-4, atol=1e-5, err_msg=path)
+
+
+def short_episodes(num_envs):
+    """Every step after an end is none, as Gymnasium's vectors do by default: chunks differ in the rows that count."""
+    alone = [lambda: gym.make("CartPole-v1", max_episode_steps=30) for _ in range(num_envs)]
+    return SyncVectorEnv(alone, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+@pytest.mark.parametrize("algo", ["a2c", "impala"])
+def test_learners_weigh_their_gradients_by_the_rows_that_count(algo):
+    options = {"actors": 2, "construct": short_episodes, "steps": 1_600}
+    two = dict(items(trained(algo, "allreduce", "inline", learners=2, **options)))
+    for path, weight in items(trained(algo, "sync", "inline", **options)):
+        np.testing.assert_allclose(two[path], weight, rtol=1e-5, atol=1e-5, err_msg=path)
 
 
 @pytest.mark.parametrize("executor", ["inline", pytest.param("processes", marks=SLOW)])
