@@ -59,8 +59,8 @@ def advise(args: list[str]) -> int:
     advice = recommend(Timings(parts=tuple(parts), envs=envs, cores=cores, load=load), traits)
     command = command_of(advice, arguments)
     if arguments.json:
-        told = {"timed": [asdict(timed) for timed in parts], **asdict(advice)}
-        print(json.dumps({**told, "command": command}, indent=2))
+        found = {"timed": [asdict(timed) for timed in parts], **asdict(advice)}
+        print(json.dumps({**found, "command": command}, indent=2))
     else:
         print(_report(advice, command))
     return 0

@@ -44,8 +44,8 @@ def list(args: list[str]) -> int:  # type: ignore[valid-type]
     found: dict[str, Any] = {} if arguments.formations else _everything_else()
     problems = [problem for kind in KINDS for problem in registry_of(kind).problems]
     if arguments.json:
-        told = {**found, "formations": formations, "compatibility": fits, "problems": problems}
-        print(json.dumps(told, indent=2))
+        listed = {**found, "formations": formations, "compatibility": fits, "problems": problems}
+        print(json.dumps(listed, indent=2))
         return 0
     for title, entries in found.items():
         print(f"{title} ({len(entries)})")

@@ -52,7 +52,7 @@ class Recipe:
         self.construct, self.extras = single_constructor(env, tolerance, **kwargs), extras
         self.observation_space, self.action_space = example.observation_space, example.action_space
         self.extras_space, self.source_spaces = example.extras_space, example.source_spaces
-        self.told: dict[str, Any] = {
+        self.setup: dict[str, Any] = {
             "name": self.name,
             "env": env if isinstance(env, str) else None,
             "path": None if isinstance(env, str) else import_path(env),
@@ -69,8 +69,8 @@ class Recipe:
         rows = SharedRows(self.observation_space, self.action_space, self.extras_space, count)
         layout = {"segment": rows.segment.descriptor, "fields": repr(rows.fields)}
         try:
-            told = {**self.told, **layout, "seed": seed, "apart": apart}
-            return rows, WorkerProcesses(self.name, count, shares, told)
+            setup = {**self.setup, **layout, "seed": seed, "apart": apart}
+            return rows, WorkerProcesses(self.name, count, shares, setup)
         except BaseException:
             rows.segment.close()
             raise

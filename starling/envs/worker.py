@@ -32,17 +32,17 @@ __all__ = ["main"]
 
 PR_SET_PDEATHSIG = 1  # as Linux numbers it for prctl
 
-Told = dict[str, Any]
+Setup = dict[str, Any]
 Reply = Callable[[Packet], None]
 
 
 class AtOnce:
     """Steps all its rows at once."""
 
-    def __init__(self, told: Told) -> None:
-        self.envs = _make(told, _constructor(told), told["share"], told["first"])
-        share = slice(told["first"], told["first"] + told["share"])
-        self._rows = Together(self.envs, _shared(told, self.envs), share)
+    def __init__(self, setup: Setup) -> None:
+        self.envs = _make(setup, _constructor(setup), setup["share"], setup["first"])
+        share = slice(setup["first"], setup["first"] + setup["share"])
+        self._rows = Together(self.envs, _shared(setup, self.envs), share)
 
     def answer(self, asked: Packet, reply: Reply) -> None:
         answer = self._rows.do(asked.code, unpack(asked.content) if asked.content else None)
@@ -55,10 +55,10 @@ class AtOnce:
 class Apart:
     """Steps each row when it is asked to."""
 
-    def __init__(self, told: Told) -> None:
-        construct, share = _constructor(told), range(told["first"], told["first"] + told["share"])
-        self.envs = {i: _make(told, construct, 1, i) for i in share}
-        self._rows = _shared(told, self.envs[share[0]])
+    def __init__(self, setup: Setup) -> None:
+        construct, share = _constructor(setup), range(setup["first"], setup["first"] + setup["share"])
+        self.envs = {i: _make(setup, construct, 1, i) for i in share}
+        self._rows = _shared(setup, self.envs[share[0]])
         self._actions = {i: self._rows.actions(slice(i, i + 1)) for i in share}
 
     def answer(self, asked: Packet, reply: Reply) -> None:
@@ -87,43 +87,43 @@ class Apart:
             envs.close()
 
 
-def _constructor(told: Told) -> Callable[[], gym.Env[Any, Any]]:
-    for part in told["parts"]:
+def _constructor(setup: Setup) -> Callable[[], gym.Env[Any, Any]]:
+    for part in setup["parts"]:
         register(*part)
-    env = told["env"] if told["path"] is None else imported(told["path"])
-    tolerance = None if told["tolerance"] is None else Tolerance(**told["tolerance"])
-    return single_constructor(env, tolerance, **told["kwargs"])
+    env = setup["env"] if setup["path"] is None else imported(setup["path"])
+    tolerance = None if setup["tolerance"] is None else Tolerance(**setup["tolerance"])
+    return single_constructor(env, tolerance, **setup["kwargs"])
 
 
-def _make(told: Told, construct: Callable[[], gym.Env[Any, Any]], count: int, first: int) -> GymEnvs:
-    envs = GymEnvs(construct, count, told["seed"], told["name"], told["extras"], first)
-    for kind, expected, found in zip(("observation_space", "action_space"), told["spaces"], envs.source_spaces):
+def _make(setup: Setup, construct: Callable[[], gym.Env[Any, Any]], count: int, first: int) -> GymEnvs:
+    envs = GymEnvs(construct, count, setup["seed"], setup["name"], setup["extras"], first)
+    for kind, expected, found in zip(("observation_space", "action_space"), setup["spaces"], envs.source_spaces):
         if repr(found) != expected:
-            raise SpaceError(f"{told['name']}: the {kind} of environment {first} is {found}, that of 0 is {expected}.")
+            raise SpaceError(f"{setup['name']}: the {kind} of environment {first} is {found}, that of 0 is {expected}.")
     return envs
 
 
-def _shared(told: Told, envs: GymEnvs) -> SharedRows:
-    rows = SharedRows(envs.observation_space, envs.action_space, envs.extras_space, told["count"], told["segment"])
-    if repr(rows.fields) != told["fields"]:
+def _shared(setup: Setup, envs: GymEnvs) -> SharedRows:
+    rows = SharedRows(envs.observation_space, envs.action_space, envs.extras_space, setup["count"], setup["segment"])
+    if repr(rows.fields) != setup["fields"]:
         raise SpaceError(
-            f"{told['name']}: environment {told['first']} has the layout {rows.fields}, environment 0 has "
-            f"{told['fields']}; all must observe the same, and tell the same in their infos."
+            f"{setup['name']}: environment {setup['first']} has the layout {rows.fields}, environment 0 has "
+            f"{setup['fields']}; all must observe the same, and tell the same in their infos."
         )
     return rows
 
 
-def _serve(channel: Channel, told: Told) -> None:
+def _serve(channel: Channel, setup: Setup) -> None:
     """Make the environments, and answer until nobody asks any more."""
     try:
-        worker: AtOnce | Apart = (Apart if told["apart"] else AtOnce)(told)
+        worker: AtOnce | Apart = (Apart if setup["apart"] else AtOnce)(setup)
     except Exception as error:
         channel.send(_failure(error))
         return
     channel.send(Packet(DONE))
     try:
         while True:
-            asked = channel.receive(told["spin"])
+            asked = channel.receive(setup["spin"])
             try:
                 worker.answer(asked, channel.send)
             except EOFError:
@@ -153,10 +153,10 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other side decides what an interruption means
     channel = Channel(socket.socket(fileno=int(argv[1])))
     with contextlib.suppress(EOFError):
-        told = unpack(channel.receive().content)
-        if told["parent"] is not None:
-            _die_with(told["parent"])
-        _serve(channel, told)
+        setup = unpack(channel.receive().content)
+        if setup["parent"] is not None:
+            _die_with(setup["parent"])
+        _serve(channel, setup)
     return 0
 
 

@@ -34,10 +34,10 @@ class WorkerTraceback(Exception):
 class WorkerProcesses:
     """A process for each of the ``shares`` of ``count`` rows.
 
-    ``told`` says what to make of them; see ``worker``. They end with this object, with its process, or by ``close``.
+    ``setup`` says what to make of them; see ``worker``. They end with this object, with its process, or by ``close``.
     """
 
-    def __init__(self, name: str, count: int, shares: list[slice], told: dict[str, Any]) -> None:
+    def __init__(self, name: str, count: int, shares: list[slice], setup: dict[str, Any]) -> None:
         self.shares = shares
         self.spin = SPIN if processors() > len(shares) else 0.0
         self._name, self._started, self._asked = name, False, [False] * len(shares)
@@ -48,9 +48,9 @@ class WorkerProcesses:
         parent = os.getpid() if threading.current_thread() is threading.main_thread() else None
         try:
             for worker, share in enumerate(self.shares):
-                self._start(told["segment"])
+                self._start(setup["segment"])
                 part = {"first": share.start, "share": share.stop - share.start, "spin": self.spin, "parent": parent}
-                self.ask(worker, Packet(START, pack({**told, "count": count, **part})))
+                self.ask(worker, Packet(START, pack({**setup, "count": count, **part})))
             self.answers()
         except BaseException:
             self.close()
@@ -105,9 +105,9 @@ class WorkerProcesses:
         """The content of an answer; raises the error that it may be."""
         if message.code != ERROR:
             return message.content
-        told = unpack(message.content)
-        kind = getattr(errors, told["type"], EnvError)
-        text = told["message"]
+        found = unpack(message.content)
+        kind = getattr(errors, found["type"], EnvError)
+        text = found["message"]
         if kind is errors.UnknownNameError:
             text = (
                 f"{text} The id was found where the run was started and not in worker {worker}: write it with the "
@@ -118,7 +118,7 @@ class WorkerProcesses:
             error = kind(text)
         except TypeError:  # it takes more than a message
             error = RequestError(text)
-        raise error from WorkerTraceback(told["traceback"])
+        raise error from WorkerTraceback(found["traceback"])
 
     def lost(self, worker: int) -> EnvError:
         """The error of a worker that is gone."""

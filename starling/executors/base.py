@@ -1,4 +1,4 @@
-"""What executors share: the program they run, the code of its roles, and who hears of it."""
+"""What executors share: the program they run, the code of its roles, and who watches it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Program(Protocol):
 
 
 class Watcher(Protocol):
-    """Hears of what roles report, keeps their checkpoints, and may ask them to stop."""
+    """Receives what roles report, keeps their checkpoints, and may ask them to stop."""
 
     def stopping(self, role: RoleId, steps: int) -> bool: ...
 

@@ -50,7 +50,7 @@ class _Progress:
     rounds: dict[str, int] = field(default_factory=dict)  # collectives that it took part in
     first: dict[tuple[str, int], int] = field(default_factory=dict)  # the number of its first request to each server
     deadline: float | None = None  # when it has waited long enough
-    begun: bool = False  # what it does once: it has checked whom it hears, offered its value, asked the server
+    begun: bool = False  # what it does once: it has checked its senders, offered its value, asked the server
 
 
 class Edges:

@@ -40,9 +40,9 @@ class Wait:
         return cls(**{**mapping, "edges": tuple(mapping["edges"])})
 
     def __str__(self) -> str:
-        return self.told_of(1)
+        return self.text_for(1)
 
-    def told_of(self, roles: int) -> str:
+    def text_for(self, roles: int) -> str:
         """In words, of one role or of several that wait for the same."""
         edges, s = " or ".join(map(repr, self.edges)), "s" if roles == 1 else ""
         match self.effect:

@@ -85,7 +85,7 @@ class Agent:
         **settings: Any,
     ) -> Agent:  # fmt: skip
         """An agent for these spaces, ours or Gymnasium's; ``settings`` are the algorithm's own, ``envs`` how many
-        environments it will be told of, ``total_steps`` what schedules run over."""
+        environments it will observe, ``total_steps`` what schedules run over."""
         algorithm = ALGORITHMS[algo]
         shared = {"envs": envs} if any(each.name == "envs" for each in fields(algorithm.Config)) else {}
         config = overridden(algorithm.Config(), {**shared, **settings}, algo)

@@ -34,7 +34,7 @@ from starling.envs.vector_envs import VectorEnvs
 from starling.experiments.compatibility import check_fits, tolerates_lag
 from starling.experiments.config import Run, resolve
 from starling.experiments.evaluation import evaluate
-from starling.formations import FORMATIONS, RoleId, Start, form, settled
+from starling.formations import FORMATIONS, RoleId, Start, form, resolved_counts
 from starling.records.checkpoint import restoring
 from starling.records.checkpoints import Checkpoints
 from starling.roles.context import Context
@@ -75,7 +75,7 @@ class Program(Context):
         careful = FORMATIONS[options.formation].careful and counts.max_lag is None
         if careful and not tolerates_lag(cls, run.algorithm):
             counts = replace(counts, max_lag=0)
-        counts = settled(options.formation, counts)
+        counts = resolved_counts(options.formation, counts)
         self.formation = form(options.formation, counts)
         self._check_env()
         self.spaces = spaces or self._ask_spaces()

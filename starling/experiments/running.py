@@ -159,7 +159,7 @@ class _Session:
 
     def stopping(self, role: RoleId, steps: int) -> bool:
         if role == self._first:
-            self._steps = max(self._steps, steps)  # a report may have told of more already
+            self._steps = max(self._steps, steps)  # a report may have come from later
         return self._stop.is_set()
 
     def report(self, role: RoleId, report: Report) -> None:

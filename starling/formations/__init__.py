@@ -1,7 +1,7 @@
 """Formations: which roles, how many, and what flows between them. Pure data."""
 
 from starling.formations.base import Edge, Formation, RoleId, Roles, Start
-from starling.formations.catalogue import FORMATIONS, Counts, form, settled
+from starling.formations.catalogue import FORMATIONS, Counts, form, resolved_counts
 from starling.formations.parts import Part, parts_of, publisher_of, readers_of
 from starling.formations.placement import Placement
 
@@ -19,5 +19,5 @@ __all__ = [
     "parts_of",
     "publisher_of",
     "readers_of",
-    "settled",
+    "resolved_counts",
 ]

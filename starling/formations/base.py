@@ -141,7 +141,7 @@ class Formation:
         return [target for target in range(self.count(edge.target)) if self._paired(edge, source, target)]
 
     def sources(self, edge: Edge, target: int) -> list[int]:
-        """The indices of the roles that target ``target`` of the edge hears."""
+        """The indices of the roles that target ``target`` of the edge receives from."""
         return [source for source in range(self.count(edge.source)) if self._paired(edge, source, target)]
 
     def lanes(self, edge: Edge) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""The formations, what each can be told, and what it asks of an algorithm.
+"""The formations, the settings of each, and what it asks of an algorithm.
 
 form("apex", Counts(actors=4, buffers=2))
 """
@@ -14,7 +14,7 @@ from starling.core.registry import Registry
 from starling.core.settings import Settings, setting
 from starling.formations.base import Edge, Formation, Roles
 
-__all__ = ["FORMATIONS", "Counts", "FormationKind", "Need", "form", "free_settings", "settled"]
+__all__ = ["FORMATIONS", "Counts", "FormationKind", "Need", "form", "free_settings", "resolved_counts"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +281,7 @@ def free_settings(name: str) -> dict[str, int | float | None]:
     return {key: value for key, value in kind.defaults.items() if key not in kind.fixed}
 
 
-def settled(name: str, counts: Counts) -> Counts:
+def resolved_counts(name: str, counts: Counts) -> Counts:
     """The counts with the formation's defaults filled in; a setting without effect in it is refused."""
     kind, free = FORMATIONS[name], free_settings(name)
     for each in fields(Counts):
@@ -299,4 +299,4 @@ def settled(name: str, counts: Counts) -> Counts:
 
 def form(name: str, counts: Counts | None = None) -> Formation:
     """The formation of this name with these counts."""
-    return FORMATIONS[name].lay_out(settled(name, counts or Counts()))
+    return FORMATIONS[name].lay_out(resolved_counts(name, counts or Counts()))

@@ -50,14 +50,14 @@ def how_it_stands(evidence: Evidence) -> str:
             f"dead: no process holds it, and it left no word of its end (killed?) after {steps:,} steps; "
             f"`starling resume {evidence.run}` goes on from its last checkpoint"
         )
-    told = f"{ended} after {summary['env_steps']:,} steps in {summary['seconds']:.1f} s"
-    told += f" ({summary['env_steps_per_second']:,.0f} steps/s)"
-    return told if ended == "finished" else f"{told}; `starling resume {evidence.run}` goes on"
+    ended_as = f"{ended} after {summary['env_steps']:,} steps in {summary['seconds']:.1f} s"
+    ended_as += f" ({summary['env_steps_per_second']:,.0f} steps/s)"
+    return ended_as if ended == "finished" else f"{ended_as}; `starling resume {evidence.run}` goes on"
 
 
 def who_waits(measures: Measures) -> list[str]:
-    """Who waits for whom and why; roles that wait for the same are told together."""
-    told = []
+    """Who waits for whom and why; roles that wait for the same share a line."""
+    lines = []
     for kind, wait in dict.fromkeys((role.kind, role.waiting) for role in measures.roles):
         if wait is None:
             continue
@@ -68,8 +68,8 @@ def who_waits(measures: Measures) -> list[str]:
         whom = " or ".join(dict.fromkeys(edge.other_end(kind) for edge in edges))
         longest = max(role.for_seconds for role in roles)
         since = f", for {longest:.1f} s" if longest >= 0.1 else ""
-        told.append(f"{who} {wait.told_of(len(roles))}{f' → {whom}' if whom else ''}{since}")
-    return told
+        lines.append(f"{who} {wait.text_for(len(roles))}{f' → {whom}' if whom else ''}{since}")
+    return lines
 
 
 def silent(evidence: Evidence) -> Iterator[Finding]:
@@ -109,7 +109,7 @@ def lost(evidence: Evidence) -> Iterator[Finding]:
 
 
 def last_words(evidence: Evidence) -> Iterator[Finding]:
-    """What roles wrote before a run failed; those that were lost are told of elsewhere."""
+    """What roles wrote before a run failed; those that crashed are reported elsewhere."""
     failed = not evidence.alive and evidence.summary.get("status") not in ("finished", "interrupted")
     for role, lines in evidence.logs.items():
         if failed and role not in evidence.measures.restarts:

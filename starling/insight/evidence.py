@@ -38,7 +38,7 @@ class Evidence:
 
     @property
     def steps(self) -> int:
-        """The steps of the run that anyone has told of."""
+        """The steps of the run that anyone has reported."""
         roles = [] if self.status is None else [role["steps"] for role in self.status["roles"]]
         return int(max([*roles, *(row["env_steps"] for row in self.metrics[-1:])], default=0))
 

@@ -40,7 +40,7 @@ class RoleMeasure:
 
 @dataclass(frozen=True)
 class RoleGroup:
-    """Roles of one kind that are told of together: their shares are means."""
+    """Roles of one kind that are reported together: their shares are means."""
 
     kind: str
     roles: list[RoleMeasure]

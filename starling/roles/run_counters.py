@@ -34,7 +34,7 @@ class RunCounters:
 
     def __init__(self, length: RunLength, max_lag: int | None = None, learners: int = 1) -> None:
         self.length, self.max_lag, self.learners = length, max_lag, learners
-        self.own = self.steps = 0  # steps heard of here, and in the whole run
+        self.own = self.steps = 0  # steps counted here, and in the whole run
         self.episodes = self.dropped = 0
         self.missing = self.doubled = 0  # chunks, by the numbers that actors give them; both stay 0
         self._next: dict[int, int] = {}  # the number of each actor's next chunk

@@ -83,9 +83,9 @@ def worker(
                     for gradients, _, last in who.gradient_steps(data, round.progress):
                         if len(shards) > 1:  # a single server sees all of them, and clips by itself
                             gradients = who.clipped(gradients)
-                        told = tally if last else Tally()
-                        told.version = acting.policy.version
-                        about = told.take()
+                        counted = tally if last else Tally()
+                        counted.version = acting.policy.version
+                        about = counted.take()
                         for server, shard in enumerate(shards):
                             message = {
                                 "gradients": part_of(gradients, shard),

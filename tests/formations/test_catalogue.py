@@ -9,7 +9,7 @@ import pytest
 from starling.core.errors import ConfigError, UnknownNameError
 from starling.core.importing import imported
 from starling.core.settings import help_of
-from starling.formations import FORMATIONS, Counts, form, settled
+from starling.formations import FORMATIONS, Counts, form, resolved_counts
 from starling.formations.catalogue import free_settings
 
 
@@ -60,7 +60,7 @@ def test_nobody_runs_ahead_where_max_lag_is_zero():
 
 
 def test_what_was_not_given_is_the_formation_s_own_default():
-    counts = settled("apex", Counts(actors=5))
+    counts = resolved_counts("apex", Counts(actors=5))
     assert (counts.actors, counts.buffers, counts.learners, counts.queue) == (5, 1, 1, 2)
     assert counts.samples_per_insert is None, "as the algorithm's settings say"
 

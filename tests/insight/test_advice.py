@@ -117,7 +117,7 @@ def test_on_a_busy_machine_waking_others_costs_more():
     assert 1 / busy["sync"].rate - 1 / free["sync"].rate == pytest.approx(5 * 2 * MS / 160)
 
 
-def test_a_busy_machine_is_told_of():
+def test_a_busy_machine_is_noted():
     assert any("the machine is busy" in note for note in recommend(timings(load=5.0), FITS).notes)
     assert not any("the machine is busy" in note for note in recommend(timings(load=0.1), FITS).notes)
 

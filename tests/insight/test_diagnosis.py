@@ -136,7 +136,7 @@ def test_a_limiter_that_holds_actors_back_asks_for_fewer_samples_per_insert():
     assert "lower --samples-per-insert" in only(diagnosis, "note").remedy
 
 
-def test_buffers_that_fill_are_told_of():
+def test_buffers_that_fill_are_noted():
     why = "sample waits: size 300 < 1000"
     note = only(diagnose(evidence(apex((1, 99), (96, 4), NO_SAMPLES, why, drawn=0))), "note")
     assert "the buffers are filling: sample waits: size 300 < 1000" in note.text
@@ -230,7 +230,7 @@ def test_actors_that_have_gone_while_a_trained_run_evaluates_are_no_problem():
     assert how_it_stands(evidence(made)).endswith("trained to the end: it evaluates")
 
 
-def test_a_role_that_has_not_begun_is_told_of_after_a_while():
+def test_a_role_that_has_not_begun_is_a_problem_after_a_while():
     made = actors_and_learner((1, 0), (0, 0, 0))
     made["roles"][1]["silent_seconds"] = None
     assert "actor-0 has not begun after 100 s" in only(diagnose(evidence(made)), "problem").text
@@ -278,7 +278,7 @@ def test_old_experience_and_dropped_chunks_are_told():
     assert finding.text == "20 % of chunks were dropped as older than max_lag=2"
 
 
-def test_a_run_that_reports_no_more_is_told_of():
+def test_a_run_that_reports_no_more_is_noticed():
     rows = reports((1000, 1.0), (2000, 2.0), (3000, 3.0), (4000, 4.0))
     assert (
         "no report for 95 s; one came every 1.0 s"
@@ -309,7 +309,7 @@ def test_who_waits_for_whom_is_told_with_the_reason():
         (Wait("sleep", seconds=60.0), "sleeps for 60 s", "sleep for 60 s"),
     ],
 )
-def test_every_wait_is_told_of_one_role_and_of_several(wait, one, several):
+def test_every_wait_has_words_for_one_role_and_for_several(wait, one, several):
     for count, expected in ((1, f"actor-0 {one}"), (2, f"2 actors (actor-0, actor-1) {several}")):
         made = status("sync", [role(f"actor-{i}", 5, waiting=wait) for i in range(count)], [])
         (told,) = who_waits(measure(made))

@@ -40,7 +40,7 @@ def lay_out(model: GraphModel, sizes: Sizes) -> Layout:
     bundles = [(start, kind) for (start, _), kind in zip(ends, kinds)]  # these run together until they part
     level = lay_out_level(model.root, model, homes, ends, bundles, sizes)
     boxes: dict[str, Placed] = {}
-    _settle(level, 0.0, 0.0, boxes)
+    _place_on_page(level, 0.0, 0.0, boxes)
     boxes["cluster:"] = Placed("cluster:", level.width, level.height, 0.0, 0.0, level)
     routes = [_route(i, start, end, homes, boxes) for i, (start, end) in enumerate(ends)]
     _leave(routes, bundles, boxes, sizes)
@@ -92,7 +92,7 @@ def _backward(model: GraphModel, homes: dict[str, list[str]]) -> set[int]:
     return {i for i, pair in enumerate(pairs) if pair in cycles}
 
 
-def _settle(level: Level, x: float, y: float, boxes: dict[str, Placed]) -> None:
+def _place_on_page(level: Level, x: float, y: float, boxes: dict[str, Placed]) -> None:
     """Turn places inside clusters into places on the page."""
     level.tops, level.bottoms = [y + top for top in level.tops], [y + bottom for bottom in level.bottoms]
     for layer in level.layers:
@@ -101,7 +101,7 @@ def _settle(level: Level, x: float, y: float, boxes: dict[str, Placed]) -> None:
             if not item.lane:
                 boxes[item.key] = item
             if item.inner is not None:
-                _settle(item.inner, item.x, item.y, boxes)
+                _place_on_page(item.inner, item.x, item.y, boxes)
 
 
 @dataclass
