@@ -67,7 +67,7 @@ pong: setup
 	$(BIN)/python benchmarks/pong.py
 
 bench: setup
-	@failed=0; for part in building acting training replay formations; do \
+	@failed=0; for part in building acting training replay env_workers formations; do \
 		$(BIN)/python benchmarks/$$part.py || failed=1; \
 	done; exit $$failed
 
