@@ -36,15 +36,15 @@ def train(args: list[str]) -> int:
     return 130 if result.summary["status"] == "interrupted" else 0
 
 
-def parse(args: list[str]) -> Run:
-    """The run that the command line asks for."""
+def parse(args: list[str], prog: str = "starling train") -> Run:
+    """The run that the flags of a command ask for."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag in ("--algo", "--env", "--config", "--preset", "--formation", "--evaluators"):
         first.add_argument(flag)
     known, _ = first.parse_known_args(args)
     given = {key: value for key, value in vars(known).items() if value is not None and key != "config"}
     below = resolve(given, config=known.config)
-    arguments: Any = tyro.cli(_arguments(below), args=args, prog="starling train", description=train.__doc__)
+    arguments: Any = tyro.cli(_arguments(below), args=args, prog=prog, description=train.__doc__)
     options = {name: getattr(arguments, name) for name, *_ in _flags(RunOptions, below.options)}
     options["devices"] = {kind: given for kind, given in vars(arguments.devices).items() if given}
     algorithm = getattr(arguments, below.options.algo)

@@ -137,6 +137,8 @@ class Leaf(Space):
 
     def zeros(self, sizes: Sizes = ()) -> np.ndarray:
         inside = np.clip(np.zeros(self.shape), self.low, self._inclusive_high)
+        if not inside.any():
+            return np.zeros(self._full_shape(sizes), self.numpy_dtype)  # takes no memory before it is written to
         return np.broadcast_to(inside, self._full_shape(sizes)).astype(self.numpy_dtype)
 
     def zeros_with(self, sizes: Mapping[str, int]) -> np.ndarray:

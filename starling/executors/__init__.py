@@ -22,6 +22,7 @@ _OWN = {
         "a process for each role, with shared memory between them",
         f"{_HERE}.processes:run",
         takes=("record", "pin_cpus", "heartbeat"),
+        apart=True,
     ),
 }
 EXECUTORS: Registry[ExecutorKind] = Registry("executor", _OWN, ExecutorKind)

@@ -110,3 +110,4 @@ class ExecutorKind:
     text: str
     run: str
     takes: tuple[str, ...] = ()  # settings of a run that have an effect on some executors alone
+    apart: bool = False  # whether each role has a process of its own on this machine

@@ -10,7 +10,7 @@ from starling.core.trees import Tree
 from starling.executors.edges import Promise
 from starling.formations import Formation, Part, RoleId, parts_of
 
-__all__ = ["SharedEdges"]
+__all__ = ["SharedEdges", "sizes_of"]
 
 
 class SharedEdges:
@@ -23,13 +23,10 @@ class SharedEdges:
         self._formation, self._layout = formation, [*queues, *broadcasts, *collectives]
         given: Mapping[str, int] = descriptors or {}
 
-        def blank(part: Part) -> Tree:
-            return blanks.get(part.name, blanks.get(part.edge.name))
-
         self._pools = {
             part.name: Pool(
                 part.edge.name,
-                blank(part),
+                _blank(part, blanks),
                 senders=[sender.index for sender in part.senders],
                 depth=part.edge.depth,
                 loans=part.edge.loans,
@@ -38,9 +35,11 @@ class SharedEdges:
             )
             for part in queues
         }
-        self._cells = {part.name: SharedCell(part.edge.name, blank(part), given.get(part.name)) for part in broadcasts}
+        self._cells = {
+            part.name: SharedCell(part.edge.name, _blank(part, blanks), given.get(part.name)) for part in broadcasts
+        }
         self._groups = {
-            part.name: SharedGroup(part.edge.name, blank(part), len(part.senders), given.get(part.name))
+            part.name: SharedGroup(part.edge.name, _blank(part, blanks), len(part.senders), given.get(part.name))
             for part in collectives
         }
         self._parts: dict[str, Pool | SharedCell | SharedGroup] = {**self._pools, **self._cells, **self._groups}
@@ -88,3 +87,21 @@ class SharedEdges:
     def close(self) -> None:
         for part in self._parts.values():
             part.segment.close()
+
+
+def _blank(part: Part, blanks: Mapping[str, Tree]) -> Tree:
+    return blanks.get(part.name, blanks.get(part.edge.name))
+
+
+def sizes_of(formation: Formation, blanks: Mapping[str, Tree]) -> dict[str, int]:
+    """Bytes of shared memory that each edge takes."""
+    queues, broadcasts, collectives = parts_of(formation)
+    found = dict.fromkeys((edge.name for edge in formation.edges), 0)
+    for part in queues:
+        edge, blank = part.edge, _blank(part, blanks)
+        found[edge.name] += Pool.size(blank, len(part.senders), edge.depth, edge.loans, part.answered)
+    for part in broadcasts:
+        found[part.edge.name] += SharedCell.size(_blank(part, blanks))
+    for part in collectives:
+        found[part.edge.name] += SharedGroup.size(_blank(part, blanks), len(part.senders))
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -58,6 +59,14 @@ class DataSet(Plan):
     def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> TableFeed:
         return _loaded(self, spaces, Drawing(capacity=1, batch_size=self.batch_size), seed, index)
 
+    def reserves(self, spaces: StepSpaces) -> dict[str, int]:
+        return {"data set": _size_of(self.path), "batch": self.batch_size * self.signature(spaces).nbytes}
+
+
+def _size_of(path: str) -> int:
+    """Bytes of the files below a directory: about what its episodes take as transitions."""
+    return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
+
 
 def _loaded(plan: DataSet | Demonstrated, spaces: StepSpaces, drawing: Drawing, seed: int, index: int) -> TableFeed:
     """A feed with room for just what the plan's data set holds; what else an item has is zeros."""
@@ -90,6 +99,9 @@ class Demonstrated(Transitions):
         own: Any = super().feed(spaces, chunks, seed, index)
         demos = _loaded(self, spaces, self.drawing, seed, index + 1_000)
         return MixedFeed(own, demos, self.batch_size - shown, shown)
+
+    def reserves(self, spaces: StepSpaces) -> dict[str, int]:
+        return {**super().reserves(spaces), "data set": _size_of(self.path)}
 
 
 class MixedFeed(Feed):

@@ -234,6 +234,12 @@ class Plan(ABC):
     def feed(self, spaces: StepSpaces, chunks: int, seed: int, index: int = 0) -> Feed:
         """Makes batches for one learner, numbered ``index``; ``chunks`` chunks arrive for each round."""
 
+    def reserves(self, spaces: StepSpaces) -> dict[str, int]:
+        """Bytes that its feed takes, by purpose."""
+        found = self.batch_space(spaces).flatten().values()
+        timed = any(leaf.time for leaf in found)  # a leaf without time is there once for many rows
+        return {"batch": self.batch_rows * sum(leaf.nbytes for leaf in found if leaf.time == timed)}
+
 
 def equal_share(name: str, whole: int, among: int, of: str) -> int:
     """What each has where ``whole`` of a setting is shared ``among`` so many; refuses what leaves a remainder."""

@@ -16,6 +16,7 @@ from starling.core.trees import Tree
 from starling.data.adders.base import Adder
 from starling.data.adders.chunks import Chunk
 from starling.data.adders.returns import ReturnsSoFar
+from starling.data.frames.images import least_bytes
 from starling.envs.protocol import Step
 from starling.experience.cadence import EverySteps
 from starling.experience.plan import Accumulator, Acted, Feed, Plan, StepSpaces, equal_share
@@ -104,6 +105,10 @@ class Replayed(Plan):
         from starling.experience.tables import TableFeed  # needs numba, which actors do without
 
         return TableFeed(self.signature(spaces), self.drawing, seed, index, chunks)
+
+    def reserves(self, spaces: StepSpaces) -> dict[str, int]:
+        signature = self.signature(spaces)
+        return {**least_bytes(signature, self.capacity), "batch": self.batch_size * signature.nbytes}
 
 
 def drawn_space(signature: Dict) -> Dict:

@@ -23,6 +23,7 @@ from starling.executors import get_executor
 from starling.experiments.config import Run, resolve
 from starling.experiments.evaluation import Evaluation
 from starling.experiments.program import Program, weights_in
+from starling.experiments.reserving import check_memory
 from starling.experiments.trained import play
 from starling.formations import RoleId
 from starling.records.checkpoint import restoring
@@ -55,6 +56,7 @@ def start(run: Run, env: EnvLike | None = None, command: Sequence[str] | None = 
     """Train a new run in its own directory; ``env`` where its name is not enough to make the environment."""
     program = Program(run, env)
     try:
+        check_memory(program)
         program.prepare()
         settings, inexact = run.to_mapping(), _why_inexact(program)
         with RunDir.create(run.options.out, run.options.algo, run.options.env) as run_dir:
@@ -85,6 +87,7 @@ def resume(
             with restoring(run_dir.path):
                 step, seconds = int(meta["step"]), float(meta["seconds"])
                 weights_in(state)
+            check_memory(program)
             program.check_devices()
             checkpoints.rewind(step)
             if inexact := _why_inexact(program):

@@ -40,7 +40,8 @@ class Roles:
     """``count`` roles of one kind.
 
     ``make`` is the ``module:function`` that makes the code of one, ``make(context, role, start)``; it is imported in
-    the role's own process alone. Roles of one sort that belong apart, such as two populations of actors, are of kinds
+    the role's own process alone. ``reserves`` is that of a function that says what each takes, ``reserves(context)``:
+    bytes of memory, by purpose. Roles of one sort that belong apart, such as two populations of actors, are of kinds
     with a group in front: ``blue.actor``, ``red.actor``.
 
     ``learns`` and ``acts`` name the devices of its networks, as settings do: by its kind, or ``actor`` for the acting
@@ -52,6 +53,7 @@ class Roles:
     make: str = ""
     learns: str = ""
     acts: str = ""
+    reserves: str = ""
 
     def __iter__(self) -> Iterator[RoleId]:
         return (RoleId(self.kind, index) for index in range(self.count))

@@ -17,16 +17,19 @@ from starling.formations.base import Edge, Formation, Roles
 __all__ = ["FORMATIONS", "Counts", "FormationKind", "Need", "form", "free_settings", "resolved_counts"]
 
 
+MOST = 100_000  # roles of one kind
+
+
 @dataclass(frozen=True, kw_only=True)
 class Counts(Settings):
     """Counts and limits of a formation; None is the formation's own default."""
 
-    actors: int | None = setting(None, "roles that act; workers where they also compute gradients", 1)
-    learners: int | None = setting(None, "roles that learn", 1)
-    buffers: int | None = setting(None, "shards of the replay table", 1)
-    servers: int | None = setting(None, "parameter servers", 1)
-    inference_servers: int | None = setting(None, "roles that act for actors without a network", 1)
-    evaluators: int | None = setting(None, "roles that play greedily beside the run", 0)
+    actors: int | None = setting(None, "roles that act; workers where they also compute gradients", 1, MOST)
+    learners: int | None = setting(None, "roles that learn", 1, MOST)
+    buffers: int | None = setting(None, "shards of the replay table", 1, MOST)
+    servers: int | None = setting(None, "parameter servers", 1, MOST)
+    inference_servers: int | None = setting(None, "roles that act for actors without a network", 1, MOST)
+    evaluators: int | None = setting(None, "roles that play greedily beside the run", 0, MOST)
     queue: int | None = setting(None, "items that wait between two roles", 1)
     batch_chunks: int | None = setting(None, "chunks that a learner takes for a batch; None: one of each actor", 1)
     max_lag: int | None = setting(None, "updates that experience may be old; 0: nobody runs ahead; older is dropped", 0)
@@ -76,6 +79,7 @@ STEPS = Need(("steps",), "{algo} moves the parameters of each actor, and those o
 EVALUATES = Need(("evaluates",), "{algo} learns from steps, and actors of {formation} send returns alone")
 
 _ACTOR, _LEARNER = "starling.roles.actors:make_actor", "starling.roles.learning:make_learner"
+_MEMORY = "starling.roles.memory:of_"
 _CHUNK, _WEIGHTS = "starling.roles.actors:blank_chunk", "starling.roles.learning:blank_weights"
 _TOGETHER = {name: f"starling.roles.learning:blank_{name}" for name in ("agreement", "gradients", "statistics")}
 
@@ -85,7 +89,13 @@ def _watched(formation: Formation, counts: Counts) -> Formation:
     if not counts.evaluators:
         return formation
     edges = tuple(replace(e, also=("evaluator",)) if e.name == "weights" else e for e in formation.edges)
-    watching = Roles("evaluator", counts.evaluators, "starling.roles.actors:make_evaluator", acts="evaluator")
+    watching = Roles(
+        "evaluator",
+        counts.evaluators,
+        "starling.roles.actors:make_evaluator",
+        acts="evaluator",
+        reserves=f"{_MEMORY}evaluator",
+    )
     return replace(formation, roles=(*formation.roles, watching), edges=edges)
 
 
@@ -97,7 +107,7 @@ def _averaging(learners: int) -> list[Edge]:
 
 
 def _single(counts: Counts) -> Formation:
-    roles = (Roles("learner", 1, "starling.roles.fused:make_single", learns="learner", acts="actor"),)
+    roles = (Roles("learner", 1, "starling.roles.fused:make_single", "learner", "actor", f"{_MEMORY}single"),)
     return Formation("single", roles, (), ends="learner", lockstep=True, fused=True)
 
 
@@ -121,7 +131,10 @@ def _acting_and_learning(name: str) -> Callable[[Counts], Formation]:
             Edge("weights", "broadcast", "learner", "actor", pinned=True, message=_WEIGHTS),
             *_averaging(learners),
         ]  # fmt: skip
-        roles = (Roles("learner", learners, _LEARNER, "learner"), Roles("actor", actors, _ACTOR, acts="actor"))
+        roles = (
+            Roles("learner", learners, _LEARNER, "learner", reserves=f"{_MEMORY}learner"),
+            Roles("actor", actors, _ACTOR, acts="actor", reserves=f"{_MEMORY}actor"),
+        )
         return _watched(Formation(name, roles, tuple(edges), "learner", lockstep), counts)
 
     return lay_out
@@ -143,8 +156,21 @@ def _gradient_servers(name: str) -> Callable[[Counts], Formation]:
             Edge("weights", "broadcast", "server", "worker", message="starling.roles.servers:blank_views"),
         )  # fmt: skip
         roles = (
-            Roles("server", counts.servers or 1, "starling.roles.servers:make_server", "server"),
-            Roles("worker", counts.actors or 1, "starling.roles.servers:make_worker", "worker", "actor"),
+            Roles(
+                "server",
+                counts.servers or 1,
+                "starling.roles.servers:make_server",
+                "server",
+                reserves=f"{_MEMORY}server",
+            ),
+            Roles(
+                "worker",
+                counts.actors or 1,
+                "starling.roles.servers:make_worker",
+                "worker",
+                "actor",
+                f"{_MEMORY}worker",
+            ),
         )
         return _watched(Formation(name, roles, edges, ends="server"), counts)
 
@@ -163,9 +189,15 @@ def _apex(counts: Counts) -> Formation:
         *_averaging(learners),
     )
     roles = (
-        Roles("learner", learners, "starling.roles.buffers:make_sampling_learner", "learner"),
-        Roles("buffer", buffers, "starling.roles.buffers:make_buffer"),
-        Roles("actor", actors, _ACTOR, acts="actor"),
+        Roles(
+            "learner",
+            learners,
+            "starling.roles.buffers:make_sampling_learner",
+            "learner",
+            reserves=f"{_MEMORY}sampling_learner",
+        ),
+        Roles("buffer", buffers, "starling.roles.buffers:make_buffer", reserves=f"{_MEMORY}buffer"),
+        Roles("actor", actors, _ACTOR, acts="actor", reserves=f"{_MEMORY}actor"),
     )
     return _watched(Formation("apex", roles, edges, ends="learner", prioritizes=True), counts)
 
@@ -187,9 +219,15 @@ def _central_inference(counts: Counts) -> Formation:
         *_averaging(learners),
     )  # fmt: skip
     roles = (
-        Roles("learner", learners, _LEARNER, "learner"),
-        Roles("inference", servers, "starling.roles.inference:make_inference", acts="inference"),
-        Roles("actor", actors, "starling.roles.inference:make_remote_actor"),
+        Roles("learner", learners, _LEARNER, "learner", reserves=f"{_MEMORY}learner"),
+        Roles(
+            "inference",
+            servers,
+            "starling.roles.inference:make_inference",
+            acts="inference",
+            reserves=f"{_MEMORY}inference",
+        ),
+        Roles("actor", actors, "starling.roles.inference:make_remote_actor", reserves=f"{_MEMORY}remote_actor"),
     )
     return _watched(Formation("central_inference", roles, edges, "learner", counts.max_lag == 0), counts)
 

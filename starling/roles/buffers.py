@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starling.data import Limiter
     from starling.experience.tables import TableFeed
 
-__all__ = ["Samples", "buffer", "make_buffer", "make_sampling_learner", "sampling_learner"]
+__all__ = ["Samples", "buffer", "make_buffer", "make_sampling_learner", "plan_of_buffers", "sampling_learner"]
 
 PUBLISH_EVERY = 16  # updates between publications of the weights
 
@@ -102,7 +102,8 @@ def sampling_learner(learning: Learning, samples: Samples, open_requests: dict[i
     return (yield from learner(learning, next_sample))
 
 
-def _plan_of_buffers(context: Context) -> Any:
+def plan_of_buffers(context: Context) -> Any:
+    """The plan of each buffer."""
     return context.whole_plan.buffered(context.formation.count("learner"), context.formation.count("buffer"))
 
 
@@ -110,7 +111,7 @@ def make_buffer(context: Context, role: RoleId, start: Start) -> RoleCode:
     """A shard of the replay table."""
     from starling.data import MinSize, SamplesPerInsert
 
-    plan, shards = _plan_of_buffers(context), context.formation.count("buffer")
+    plan, shards = plan_of_buffers(context), context.formation.count("buffer")
     feed: Any = plan.feed(context.algorithm.step_spaces, 1, context.seed, role.index)
     state = context.restored(role, start)
     inserted = 0
@@ -141,12 +142,12 @@ def blank_request(context: Context) -> Tree:
 
 
 def blank_sample(context: Context) -> Tree:
-    plan = _plan_of_buffers(context)
+    plan = plan_of_buffers(context)
     rows, about = plan.batch_size, Tally().take()
     batch = plan.batch_space(context.algorithm.step_spaces).zeros((rows,))
     return {"batch": batch, "versions": np.zeros(rows, np.int64), "keys": np.zeros(rows, np.int64), "about": about}
 
 
 def blank_priorities(context: Context) -> Tree:
-    rows = _plan_of_buffers(context).batch_size
+    rows = plan_of_buffers(context).batch_size
     return {"keys": np.zeros(rows, np.int64), "priorities": np.zeros(rows, np.float32)}

@@ -35,7 +35,7 @@ def test_formation_takes_counts(starling):
     ("args", "message"),
     [
         (["apx"], "unknown formation 'apx'. Did you mean 'apex'?"),
-        (["apex", "--actors", "0"], "actors=0; it must be at least 1"),
+        (["apex", "--actors", "0"], "actors=0; it must be from 1 to 100000"),
         (["apex", "--actors", "-1"], "actors=-1"),
         (["apex", "--actors", "many"], "many"),
         (["apex", "--servers", "2"], "servers=2 has no effect in the formation apex"),

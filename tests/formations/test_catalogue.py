@@ -93,7 +93,7 @@ def test_an_unknown_formation_gets_the_nearest_one():
 def test_every_count_is_explained_and_has_a_range():
     names = {field.name for field in dataclasses.fields(Counts)}
     assert set(help_of(Counts)) == names
-    with pytest.raises(ConfigError, match="actors=0; it must be at least 1"):
+    with pytest.raises(ConfigError, match="actors=0; it must be from 1 to 100000"):
         Counts(actors=0)
     with pytest.raises(ConfigError, match="inference_wait=-1; it must be at least 0"):
         Counts(inference_wait=-1)

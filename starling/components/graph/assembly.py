@@ -8,6 +8,7 @@ changed, a mirror of it is called.
 from __future__ import annotations
 
 import inspect
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -73,7 +74,7 @@ class Assembly:
 
     @property
     def parameter_count(self) -> int:
-        return sum(int(np.prod(spec.shape)) for spec in self.parameters.values())
+        return sum(math.prod(spec.shape) for spec in self.parameters.values())
 
 
 class Scope:

@@ -16,7 +16,7 @@ import numpy as np
 
 from starling.backends import Backend, capture, capturing, ops
 from starling.components.base import Component
-from starling.components.graph.assembly import Assembly, instrument
+from starling.components.graph.assembly import Assembly, ParameterSpec, instrument
 from starling.components.graph.shapes import batch_axis, ranked_space
 from starling.components.networks.modules import check_modules
 from starling.core.errors import ConfigError
@@ -24,7 +24,7 @@ from starling.core.params import Params, with_scopes
 from starling.core.random import stream
 from starling.core.trees import Tree, items, leaves, opened, refilled
 
-__all__ = ["BuildStats", "Graph", "build", "create_parameters", "cutter"]
+__all__ = ["BuildStats", "Graph", "build", "create_parameters", "cutter", "parameter_tree"]
 
 
 @dataclass(frozen=True)
@@ -168,20 +168,29 @@ def build(assembly: Assembly, backend: Backend, seed: int = 0, devices: Sequence
 
 def create_parameters(assembly: Assembly, seed: int) -> Params:
     """The initial parameters: each drawn from the stream of its own path, so its value depends on nothing else."""
+
+    def create(path: str, spec: ParameterSpec) -> np.ndarray:
+        value = spec.init(stream(seed, "init", path), spec.shape)
+        if value.shape != spec.shape:
+            raise ConfigError(f"the initialiser of {path!r} made shape {value.shape}; {spec.shape} was asked for.")
+        return np.array(value, dtype=np.float32, order="C")
+
+    return parameter_tree(assembly, create)
+
+
+def parameter_tree(assembly: Assembly, make: Callable[[str, ParameterSpec], Any]) -> Params:
+    """A tree in the form of the parameters, each made from its path and description; empty scopes are there, too."""
     root = Params()
     for scope in sorted(assembly.scopes - {""}):
         node = root
         for name in scope.split("."):
             node = node.setdefault(name, Params())
     for path, spec in assembly.parameters.items():
-        value = spec.init(stream(seed, "init", path), spec.shape)
-        if value.shape != spec.shape:
-            raise ConfigError(f"the initialiser of {path!r} made shape {value.shape}; {spec.shape} was asked for.")
         *scopes, name = path.split(".")
         node = root
         for scope in scopes:
             node = node[scope]
-        node[name] = np.array(value, dtype=np.float32, order="C")
+        node[name] = make(path, spec)
     return root
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starling.core.effects import Newest
 from starling.core.lockfree.slots import Slots, fence, slot_fields
-from starling.core.segments import Segment
+from starling.core.segments import Field, Segment, segment_size
 from starling.core.trees import Tree
 
 __all__ = ["SharedCell", "SharedGroup"]
@@ -19,6 +19,11 @@ class SharedCell:
     def __init__(self, name: str, blank: Tree, descriptor: int | None = None) -> None:
         self.segment = Segment(slot_fields(blank, 2), descriptor)
         self._slots, self._counters = Slots(name, blank, self.segment), self.segment.counters
+
+    @staticmethod
+    def size(blank: Tree) -> int:
+        """Bytes that such a cell takes."""
+        return segment_size(slot_fields(blank, 2))
 
     @property
     def number(self) -> int:
@@ -54,10 +59,18 @@ class SharedGroup:
     """What the members of a collective offer, in two slots each that are written in turn."""
 
     def __init__(self, name: str, blank: Tree, members: int, descriptor: int | None = None) -> None:
-        fields = [*slot_fields(blank, 2 * members), (WEIGHTS, (2 * members,), "<f8")]
-        self.segment = Segment(fields, descriptor, members)
+        self.segment = Segment(self._layout(blank, members), descriptor, members)
         self._slots, self._weights = Slots(name, blank, self.segment), self.segment.arrays[WEIGHTS]
         self._rounds = self.segment.counters
+
+    @staticmethod
+    def _layout(blank: Tree, members: int) -> list[Field]:
+        return [*slot_fields(blank, 2 * members), (WEIGHTS, (2 * members,), "<f8")]
+
+    @classmethod
+    def size(cls, blank: Tree, members: int) -> int:
+        """Bytes that such a group takes."""
+        return segment_size(cls._layout(blank, members), members)
 
     def offer(self, member: int, turn: int, value: Tree, weight: float) -> None:
         slot = 2 * member + turn % 2

@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from starling.core.spaces import Dict, Int, Leaf
+from starling.core.spaces import Int, Leaf
 from starling.core.trees import Tree, items, leaves
+from starling.data.frames.images import IMAGE_RANK, MOST_PLANES
 from starling.data.frames.pool import FramePool
 
-__all__ = ["Planes", "estimate", "image_leaves", "pools_for"]
+__all__ = ["Planes", "estimate", "pools_for"]
 
-IMAGE_RANK, LEAST_BYTES = 3, 4_096  # of observations that lie in a pool of frames
-MOST_PLANES = 16  # along the last axis of an image that is taken for a stack of frames
 SPARE = 1.1  # frames in a pool for every one that is expected
 
 
@@ -31,15 +30,6 @@ class Planes(NamedTuple):
 
     stacked: bool  # whether planes of images recur, as those of stacked frames do, and are kept one by one
     frames: int  # planes, or whole images
-
-
-def image_leaves(signature: Dict) -> dict[str, Leaf]:
-    """The leaves of items that should lie in a pool, by path."""
-    return {path: leaf for path, leaf in signature.items() if _is_image(leaf)}
-
-
-def _is_image(leaf: Leaf) -> bool:
-    return leaf.numpy_dtype == np.uint8 and len(leaf.shape) >= IMAGE_RANK and leaf.size >= LEAST_BYTES
 
 
 def estimate(images: Mapping[str, Leaf], sample: Sequence[Tree], capacity: int) -> Planes:

@@ -8,7 +8,8 @@ import numpy as np
 
 from starling.core.spaces import Dict
 from starling.core.trees import Tree, leaves, map_leaves
-from starling.data.frames.estimates import Planes, estimate, image_leaves, pools_for
+from starling.data.frames.estimates import Planes, estimate, pools_for
+from starling.data.frames.images import image_leaves
 from starling.data.saving.saveable import SaveableTable
 from starling.data.tables.limiters import TableCounts
 from starling.data.tables.table import Table
