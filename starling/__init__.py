@@ -28,11 +28,11 @@ _HOMES = {
     "Component": "starling.components.base",
     "ComponentTest": "starling.components.testing",
     "api": "starling.components.base",
-    "collect": "starling.experiments.api",
-    "evaluate": "starling.experiments.api",
+    "collect": "starling.experiments.collecting",
+    "evaluate": "starling.experiments.trained",
     "register": "starling.core.registry",
-    "resume": "starling.experiments.api",
-    "train": "starling.experiments.api",
+    "resume": "starling.experiments.running",
+    "train": "starling.experiments.running",
 }
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from starling.components.testing import ComponentTest
     from starling.core.registry import register
     from starling.experiments.agent import Agent
-    from starling.experiments.api import collect, evaluate, resume, train
+    from starling.experiments.collecting import collect
+    from starling.experiments.running import resume, train
+    from starling.experiments.trained import evaluate
 
 
 def __getattr__(name: str) -> Any:

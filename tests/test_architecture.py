@@ -45,10 +45,9 @@ def test_no_file_is_longer_than_four_hundred_lines():
 def test_the_middle_stays_small():
     middle = ("roles", "experiments", "insight", "executors", "experience")
     lines = {part: sum(len(f.read_text().splitlines()) for f in ROOT.glob(f"{part}/**/*.py")) for part in middle}
-    assert sum(lines.values()) < 8_000, lines
+    assert sum(lines.values()) < 7_000, lines
 
 
 def test_no_two_classes_share_a_name():
-    """Of ``Program`` there is what executors ask for, and what it is."""
     names = [name for file in FILES for name in re.findall(r"^class (\w+)", file.read_text(), re.MULTILINE)]
-    assert [name for name, count in Counter(names).items() if count > 1 and name != "Program"] == []
+    assert [name for name, count in Counter(names).items() if count > 1] == []

@@ -10,8 +10,7 @@ from typing import Annotated
 import tyro
 
 from starling.cli.train import report
-from starling.experiments.running import resume as resume_run
-from starling.experiments.trained import evaluate_run
+from starling.experiments import running, trained
 
 __all__ = ["collect", "eval", "replay", "resume"]
 
@@ -37,7 +36,7 @@ class EvalArguments:
 def resume(args: list[str]) -> int:
     """Go on with an interrupted run."""
     arguments = tyro.cli(ResumeArguments, args=args, prog="starling resume")
-    result = resume_run(arguments.run, command=["starling", "resume", *args], quiet=arguments.quiet)
+    result = running.resume(arguments.run, command=["starling", "resume", *args], quiet=arguments.quiet)
     for note in result.notes:
         print(f"starling: {note}", file=sys.stderr)
     report(result)
@@ -47,7 +46,7 @@ def resume(args: list[str]) -> int:
 def eval(args: list[str]) -> int:
     """Play greedy episodes with a run's policy."""
     arguments = tyro.cli(EvalArguments, args=args, prog="starling eval")
-    result = evaluate_run(arguments.run, arguments.episodes, arguments.seed, quiet=arguments.json)
+    result = trained.evaluate(arguments.run, arguments.episodes, arguments.seed, quiet=arguments.json)
     if arguments.json:
         lengths, returns = result.lengths, result.returns
         about = {"mean": result.mean, "std": result.std, "returns": returns, "lengths": lengths, "cut": result.cut}
@@ -75,9 +74,9 @@ class CollectArguments:
 def collect(args: list[str]) -> int:
     """Record episodes of a run's policy."""
     arguments = tyro.cli(CollectArguments, args=args, prog="starling collect")
-    from starling.experiments.collecting import collect_run
+    from starling.experiments import collecting
 
-    returns = collect_run(arguments.run, arguments.episodes, arguments.out, arguments.seed, quiet=False)
+    returns = collecting.collect(arguments.run, arguments.episodes, arguments.out, arguments.seed, quiet=False)
     mean = sum(returns) / len(returns)
     print(f"recorded {len(returns)} episodes in {arguments.out}: return {mean:.2f} on average")
     print(f"  starling train --algo bc --bc.data {arguments.out} --updates 2000")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from starling.core.importing import imported
 from starling.core.registry import Registry
-from starling.executors.base import DeadlockError, ExecutorKind, Program, Results, Start, Watcher
+from starling.executors.base import DeadlockError, Executable, ExecutorKind, Results, Start, Watcher
 
-__all__ = ["EXECUTORS", "DeadlockError", "ExecutorKind", "Program", "Results", "Start", "Watcher", "get_executor"]
+__all__ = ["EXECUTORS", "DeadlockError", "Executable", "ExecutorKind", "Results", "Start", "Watcher", "get_executor"]
 
 _HERE = "starling.executors"
 _OWN = {
@@ -27,7 +27,7 @@ _OWN = {
 }
 EXECUTORS: Registry[ExecutorKind] = Registry("executor", _OWN, ExecutorKind)
 
-Executor = Callable[[Program, Watcher, bool], Results]
+Executor = Callable[[Executable, Watcher, bool], Results]
 
 
 def get_executor(name: str) -> Executor:

@@ -1,4 +1,4 @@
-"""What executors share: the program they run, the code of its roles, and who watches it."""
+"""What executors share: what they run, the code of its roles, and who watches it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from starling.core.trees import Tree
 from starling.executors.waits import wait_of
 from starling.formations import Formation, RoleId, Start
 
-__all__ = ["OUTWARD", "DeadlockError", "ExecutorKind", "Program", "Results", "Running", "Start", "Watcher", "outward"]
+__all__ = [
+    "OUTWARD",
+    "DeadlockError",
+    "Executable",
+    "ExecutorKind",
+    "Results",
+    "Running",
+    "Start",
+    "Watcher",
+    "outward",
+]
 
 
 class DeadlockError(RunError):
@@ -24,7 +34,7 @@ class DeadlockError(RunError):
         super().__init__(f"nobody can go on{when}: {waits}.")
 
 
-class Program(Protocol):
+class Executable(Protocol):
     """What to run: a formation and the code of its roles.
 
     ``spec`` is what another process needs to make it again: ``{"factory": "module:function", "settings": {…}}``.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from starling.core.effects import Effect, Publish, Put, Reply, Sleep
-from starling.executors.base import OUTWARD, DeadlockError, Program, Results, Running, Start, Watcher, outward
+from starling.executors.base import OUTWARD, DeadlockError, Executable, Results, Running, Start, Watcher, outward
 from starling.executors.edges import WAIT, Edges, Storage
 from starling.executors.memory_edges import MemoryEdges
 from starling.formations import RoleId
@@ -16,7 +16,7 @@ __all__ = ["Turns", "run"]
 ROUND = 1e9  # seconds that a round of turns counts for: longer than any wait
 
 
-def run(program: Program, watcher: Watcher, restore: bool = False) -> Results:
+def run(program: Executable, watcher: Watcher, restore: bool = False) -> Results:
     """Run until every role of the kind that ends the run is done; returns their results."""
     turns = Turns(program, MemoryEdges(program.formation), Start(restore=restore))
 
@@ -29,7 +29,7 @@ def run(program: Program, watcher: Watcher, restore: bool = False) -> Results:
 class Turns:
     """Roles that take turns. ``never_held_up`` treats every role as done: then nobody waits for its sake."""
 
-    def __init__(self, program: Program, storage: Storage, start: Start, never_held_up: bool = False) -> None:
+    def __init__(self, program: Executable, storage: Storage, start: Start, never_held_up: bool = False) -> None:
         self._ends, self._round = program.formation.ends, 0
         self._roles: dict[RoleId, Running] = {}
         for role in program.formation:

@@ -18,7 +18,7 @@ from starling.core.effects import Report
 from starling.core.errors import RunError
 from starling.core.lockfree import make_bell, ring
 from starling.core.machine import Heartbeat, allow_descriptors
-from starling.executors.base import Program, Results, Start, Watcher
+from starling.executors.base import Executable, Results, Start, Watcher
 from starling.executors.restarts import restart_of
 from starling.executors.role_status import RoleStatus
 from starling.executors.shared_edges import SharedEdges
@@ -36,7 +36,7 @@ LONGEST_PAUSE = 2.0  # seconds before a role is restarted
 MOST_READ = 1 << 20  # bytes of reports: more than a pipe holds
 
 
-def run(program: Program, watcher: Watcher, restore: bool = False) -> Results:
+def run(program: Executable, watcher: Watcher, restore: bool = False) -> Results:
     """Run until every role of the kind that ends the run is done; returns their results."""
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="starling-"))
@@ -61,7 +61,7 @@ class Child:
 class Supervisor:
     """Starts the roles, reads their reports, and restarts those that crash."""
 
-    def __init__(self, program: Program, watcher: Watcher, scratch: Path, restore: bool) -> None:
+    def __init__(self, program: Executable, watcher: Watcher, scratch: Path, restore: bool) -> None:
         self.program, self.watcher, self.scratch = program, watcher, scratch
         self.formation = program.formation
         allow_descriptors(BESIDE + 5 * len(list(self.formation)) * (1 + len(self.formation.edges)))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from starling.core.effects import Call, Checkpoint, Effect, Latest, Pulse, Report, Take, TakeMany
 from starling.core.errors import RunError
 from starling.core.lanes import Arrive
-from starling.executors.base import Program, Results, Start, Watcher
+from starling.executors.base import Executable, Results, Start, Watcher
 from starling.executors.edges import WAIT
 from starling.executors.inline import Turns
 from starling.executors.memory_edges import MemoryEdges
@@ -91,7 +91,7 @@ class Choices:
 class Replay:
     """Runs a program in turns; what is sent to a role arrives when it is the role's next choice."""
 
-    def __init__(self, program: Program, watcher: Watcher, choices: dict[RoleId, Choices]) -> None:
+    def __init__(self, program: Executable, watcher: Watcher, choices: dict[RoleId, Choices]) -> None:
         self._formation, self._watcher, self._choices = program.formation, watcher, choices
         self._places = {edge.name: place for place, edge in enumerate(self._formation.edges)}
         self._read = {(role, *numbers) for role, each in choices.items() for kind, numbers in each if kind == LATEST}
@@ -156,7 +156,7 @@ class Replay:
                 self._let_arrive(way, number)
 
 
-def replay(program: Program, watcher: Watcher, directory: Path) -> Results:
+def replay(program: Executable, watcher: Watcher, directory: Path) -> Results:
     """Run ``program`` again with the choices recorded in ``directory``."""
     again = sorted(path.name for path in directory.glob("*") if not path.name.endswith(".0"))
     if again:

@@ -14,7 +14,7 @@ from typing import Any
 
 from starling.core.effects import Checkpoint, Effect
 from starling.core.trees import Tree
-from starling.executors.base import OUTWARD, DeadlockError, Program, Results, Running, Start, Watcher, outward
+from starling.executors.base import OUTWARD, DeadlockError, Executable, Results, Running, Start, Watcher, outward
 from starling.executors.edges import WAIT, Edges
 from starling.executors.memory_edges import MemoryEdges
 from starling.executors.restarts import restart_of
@@ -25,7 +25,7 @@ from starling.formations import Edge, Formation, RoleId
 __all__ = ["Simulation", "run"]
 
 
-def run(program: Program, watcher: Watcher, restore: bool = False) -> Results:
+def run(program: Executable, watcher: Watcher, restore: bool = False) -> Results:
     """Run until every role of the kind that ends the run is done; returns their results."""
     return Simulation(program, watcher, SimulatedFaults.of(program.simulation), restore).run()
 
@@ -49,7 +49,7 @@ class SimulatedRole:
 class Simulation:
     """See the top of this file. ``log`` is a digest of all events, ``events`` their number."""
 
-    def __init__(self, program: Program, watcher: Watcher, faults: SimulatedFaults, restore: bool = False) -> None:
+    def __init__(self, program: Executable, watcher: Watcher, faults: SimulatedFaults, restore: bool = False) -> None:
         self.program, self.watcher, self.faults = program, watcher, faults
         self.formation: Formation = program.formation
         self.schedule = FaultSchedule(faults, self.formation)

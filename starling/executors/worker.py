@@ -25,7 +25,7 @@ from starling.core.importing import imported
 from starling.core.lockfree import listen, ring
 from starling.core.machine import give_way, pin
 from starling.core.trees import Tree
-from starling.executors.base import Program, Running, Start
+from starling.executors.base import Executable, Running, Start
 from starling.executors.edges import WAIT, Edges
 from starling.executors.recording import Recorder
 from starling.executors.role_status import DONE, WAITING, WORKING, RoleStatus
@@ -49,7 +49,7 @@ class Driver:
 
     def __init__(self, setup: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
         self.role, self._setup, self._send = RoleId(setup["kind"], setup["index"]), setup, send
-        self.program: Program = imported(setup["program"]["factory"])(setup["program"])
+        self.program: Executable = imported(setup["program"]["factory"])(setup["program"])
         formation = self.program.formation
         self.status = RoleStatus(formation, setup["status"])
         self._line = self.status.line(self.role)

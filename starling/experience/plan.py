@@ -30,7 +30,7 @@ import numpy as np
 
 from starling.core.errors import ConfigError
 from starling.core.spaces import Dict, Space
-from starling.core.trees import Tree
+from starling.core.trees import Tree, map_leaves
 from starling.envs.protocol import Step
 from starling.experience.cadence import Cadence, Round
 
@@ -111,6 +111,14 @@ class Batch(NamedTuple):
     updates: int  # how many: 1 without that axis
     versions: np.ndarray | None = None  # of the weights that acted, where items carry them
     keys: Any = None  # of the items drawn, for their priorities
+
+    def each(self) -> Iterator[Tree]:
+        """What each update learns from."""
+        if self.updates == 1:
+            yield self.data
+            return
+        for i in range(self.updates):
+            yield map_leaves(lambda x, i=i: x[i], self.data)
 
 
 class Feed(ABC):

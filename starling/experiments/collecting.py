@@ -7,22 +7,22 @@ from pathlib import Path
 
 import numpy as np
 
+from starling.algorithms.compiled.evaluation import greedy_steps, shares
 from starling.algorithms.compiled.policy import Policy
 from starling.core.trees import Tree, map_leaves
 from starling.data import EpisodeWriter, RecordedEpisode
 from starling.envs import EnvLike, Envs, make
-from starling.experiments.evaluation import greedy_steps, shares
 from starling.experiments.trained import trained
 from starling.records.progress import Progress
 
-__all__ = ["collect_run"]
+__all__ = ["collect"]
 
 
-def collect_run(
+def collect(
     run: str | Path, episodes: int, out: str | Path, seed: int | None = None, env: EnvLike | None = None,
     quiet: bool = True,
 ) -> list[float]:  # fmt: skip
-    """Write greedy episodes of a run's policy to a data set at ``out``; returns what each earned."""
+    """Write greedy episodes of a run's policy to a data set at ``out``, to learn from; returns what each earned."""
     with trained(run, episodes, env) as (program, policy):
         options = program.run.options
         chosen = options.seed + 2_000_000 if seed is None else seed

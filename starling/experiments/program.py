@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv
 from starling.algorithms import ALGORITHMS
 from starling.algorithms.base import Algorithm, inputs_of
 from starling.algorithms.compiled.learner import fitted
-from starling.algorithms.compiled.policy import Policy, acting_part
+from starling.algorithms.compiled.policy import acting_part
 from starling.algorithms.compiled.shards import merged
 from starling.backends import check_elsewhere
 from starling.components.graph.assembly import Assembly, assemble
@@ -33,7 +33,6 @@ from starling.envs.tolerant import Tolerance
 from starling.envs.vector_envs import VectorEnvs
 from starling.experiments.compatibility import check_fits, tolerates_lag
 from starling.experiments.config import Run, resolve
-from starling.experiments.evaluation import evaluate
 from starling.formations import FORMATIONS, RoleId, Start, form, resolved_counts
 from starling.records.checkpoint import restoring
 from starling.records.checkpoints import Checkpoints
@@ -41,8 +40,6 @@ from starling.roles.context import Context
 from starling.roles.run_counters import RunLength
 
 __all__ = ["Program", "assemble_for", "weights_in"]
-
-WATCHED_EPISODES = 5  # of an evaluator, with each of the weights that it looks at
 
 
 def assemble_for(run: Run, obs: Space, action: Space) -> Assembly:
@@ -194,9 +191,6 @@ class Program(Context):
         """The environments of a fused role, before it has begun."""
         assert self._ready is not None
         return self._ready
-
-    def evaluate(self, policy: Policy, envs: Envs) -> dict[str, float]:
-        return {"eval_return": evaluate(policy, envs, WATCHED_EPISODES).mean}
 
     # -- what is kept
 

@@ -46,8 +46,9 @@ def reserved(program: Program) -> list[Reserved]:
 def _of_roles(program: Program) -> Iterator[Reserved]:
     options, formation = program.run.options, program.formation
     for roles in formation.roles:
-        parts = imported(roles.reserves)(program) if roles.reserves else {}
-        yield from (Reserved(roles.kind, purpose, roles.count, size) for purpose, size in parts.items())
+        for reserve in roles.reserves:
+            parts: dict[str, int] = imported(reserve)(program)
+            yield from (Reserved(roles.kind, purpose, roles.count, size) for purpose, size in parts.items())
     acting = sum(roles.count for roles in formation.roles if roles.acts)
     processes = max(0, options.env_workers - 1) * acting
     if EXECUTORS[program.run.executor].apart:

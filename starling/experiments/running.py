@@ -12,16 +12,16 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
+from starling.algorithms.compiled.evaluation import Evaluation
 from starling.core.effects import Checkpoint, Report
 from starling.core.errors import RunDirError, RunError, StarlingError
 from starling.core.interruption import stopping
 from starling.core.trees import Tree
 from starling.envs import EnvLike
-from starling.envs.constructing import adapter_of, constructor_of
+from starling.envs.constructing import adapter_of, constructor_of, name_of
 from starling.envs.determinism import first_difference
 from starling.executors import get_executor
 from starling.experiments.config import Run, resolve
-from starling.experiments.evaluation import Evaluation
 from starling.experiments.program import Program, weights_in
 from starling.experiments.reserving import check_memory
 from starling.experiments.trained import play
@@ -34,7 +34,7 @@ from starling.records.metrics import Metrics, read
 from starling.records.progress import Progress
 from starling.records.run_dir import RunDir
 
-__all__ = ["Result", "resume", "start"]
+__all__ = ["Result", "resume", "start", "train"]
 
 PROBE_STEPS = 50  # of two fresh environments compared, to learn whether a seed determines them
 
@@ -50,6 +50,22 @@ class Result:
     @property
     def final_return(self) -> float | None:
         return self.summary["final_return"]
+
+
+def train(
+    algo: str | None = None, env: EnvLike | None = None, config: str | Path | None = None, **settings: Any
+) -> Result:
+    """Train ``algo`` on ``env`` and return the run's summary and directory.
+
+        result = starling.train("ppo", "CartPole-v1", steps=50_000, seed=1, ppo={"learning_rate": 1e-3})
+        print(result.final_return, result.directory)
+
+    ``env`` is a Gymnasium id, a constructor or a VectorEnv. ``config`` names a YAML file; ``settings`` are those of
+    the command line, the algorithm's own as a mapping under its name. What neither says is ppo on CartPole-v1.
+    """
+    given = {"algo": algo, "env": None if env is None else name_of(env)}
+    run = resolve({key: value for key, value in given.items() if value is not None}, settings, config=config)
+    return start(run, None if isinstance(env, str) else env)
 
 
 def start(run: Run, env: EnvLike | None = None, command: Sequence[str] | None = None) -> Result:
@@ -71,7 +87,10 @@ def start(run: Run, env: EnvLike | None = None, command: Sequence[str] | None = 
 def resume(
     run: str | Path, env: EnvLike | None = None, command: Sequence[str] | None = None, quiet: bool = False
 ) -> Result:
-    """Go on with an interrupted run from its last checkpoint."""
+    """Go on with an interrupted run from its last checkpoint; ``env`` again where it was given as a constructor.
+
+    ``command`` is the command line that the manifest will name.
+    """
     with RunDir.open(RunDir.find(run)) as run_dir:
         summary = run_dir.read_summary() if (run_dir.path / "summary.json").exists() else {}
         if summary.get("status") == "finished":

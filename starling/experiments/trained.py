@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from starling.algorithms.compiled import evaluation
+from starling.algorithms.compiled.evaluation import Evaluation
 from starling.algorithms.compiled.policy import Policy
 from starling.core.errors import ConfigError
 from starling.envs import EnvLike, make
 from starling.experiments.config import resolve
-from starling.experiments.evaluation import Evaluation, evaluate
 from starling.experiments.program import Program
 from starling.records.checkpoint import restoring
 from starling.records.progress import Progress
 from starling.records.run_dir import RunDir
 
-__all__ = ["evaluate_run", "play", "trained"]
+__all__ = ["evaluate", "play", "trained"]
 
 
 def play(program: Program, policy: Policy, episodes: int, quiet: bool = True, seed: int | None = None) -> Evaluation:
@@ -31,10 +32,10 @@ def play(program: Program, policy: Policy, episodes: int, quiet: bool = True, se
         make(program.env, count, chosen, **options.env_options) as envs,
         Progress(episodes, title, unit="episodes", quiet=quiet) as bar,
     ):
-        return evaluate(policy, envs, episodes, bar.update)
+        return evaluation.evaluate(policy, envs, episodes, bar.update)
 
 
-def evaluate_run(
+def evaluate(
     run: str | Path, episodes: int = 100, seed: int | None = None, env: EnvLike | None = None, quiet: bool = True
 ) -> Evaluation:
     """Evaluate the final policy of a run, or its newest checkpoint where it is not finished."""

@@ -40,7 +40,7 @@ class Roles:
     """``count`` roles of one kind.
 
     ``make`` is the ``module:function`` that makes the code of one, ``make(context, role, start)``; it is imported in
-    the role's own process alone. ``reserves`` is that of a function that says what each takes, ``reserves(context)``:
+    the role's own process alone. ``reserves`` are those of functions that say what each takes, ``reserve(context)``:
     bytes of memory, by purpose. Roles of one sort that belong apart, such as two populations of actors, are of kinds
     with a group in front: ``blue.actor``, ``red.actor``.
 
@@ -53,7 +53,7 @@ class Roles:
     make: str = ""
     learns: str = ""
     acts: str = ""
-    reserves: str = ""
+    reserves: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[RoleId]:
         return (RoleId(self.kind, index) for index in range(self.count))

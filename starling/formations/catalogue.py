@@ -79,7 +79,10 @@ STEPS = Need(("steps",), "{algo} moves the parameters of each actor, and those o
 EVALUATES = Need(("evaluates",), "{algo} learns from steps, and actors of {formation} send returns alone")
 
 _ACTOR, _LEARNER = "starling.roles.actors:make_actor", "starling.roles.learning:make_learner"
-_MEMORY = "starling.roles.memory:of_"
+_STATE, _SHARD, _EXPERIENCE, _STORED, _NETWORK, _OWN_CHUNK, _MEMORIES = (
+    f"starling.roles.memory:{name}"
+    for name in ("learner", "shard", "experience", "shard_of_experience", "network", "chunk", "memories")
+)
 _CHUNK, _WEIGHTS = "starling.roles.actors:blank_chunk", "starling.roles.learning:blank_weights"
 _TOGETHER = {name: f"starling.roles.learning:blank_{name}" for name in ("agreement", "gradients", "statistics")}
 
@@ -89,13 +92,8 @@ def _watched(formation: Formation, counts: Counts) -> Formation:
     if not counts.evaluators:
         return formation
     edges = tuple(replace(e, also=("evaluator",)) if e.name == "weights" else e for e in formation.edges)
-    watching = Roles(
-        "evaluator",
-        counts.evaluators,
-        "starling.roles.actors:make_evaluator",
-        acts="evaluator",
-        reserves=f"{_MEMORY}evaluator",
-    )
+    make = "starling.roles.actors:make_evaluator"
+    watching = Roles("evaluator", counts.evaluators, make, acts="evaluator", reserves=(_NETWORK,))
     return replace(formation, roles=(*formation.roles, watching), edges=edges)
 
 
@@ -107,7 +105,8 @@ def _averaging(learners: int) -> list[Edge]:
 
 
 def _single(counts: Counts) -> Formation:
-    roles = (Roles("learner", 1, "starling.roles.fused:make_single", "learner", "actor", f"{_MEMORY}single"),)
+    takes = (_STATE, _EXPERIENCE, _NETWORK, _OWN_CHUNK)
+    roles = (Roles("learner", 1, "starling.roles.fused:make_single", "learner", "actor", takes),)
     return Formation("single", roles, (), ends="learner", lockstep=True, fused=True)
 
 
@@ -132,8 +131,8 @@ def _acting_and_learning(name: str) -> Callable[[Counts], Formation]:
             *_averaging(learners),
         ]  # fmt: skip
         roles = (
-            Roles("learner", learners, _LEARNER, "learner", reserves=f"{_MEMORY}learner"),
-            Roles("actor", actors, _ACTOR, acts="actor", reserves=f"{_MEMORY}actor"),
+            Roles("learner", learners, _LEARNER, "learner", reserves=(_STATE, _EXPERIENCE)),
+            Roles("actor", actors, _ACTOR, acts="actor", reserves=(_NETWORK, _OWN_CHUNK)),
         )
         return _watched(Formation(name, roles, tuple(edges), "learner", lockstep), counts)
 
@@ -156,22 +155,10 @@ def _gradient_servers(name: str) -> Callable[[Counts], Formation]:
             Edge("weights", "broadcast", "server", "worker", message="starling.roles.servers:blank_views"),
         )  # fmt: skip
         roles = (
-            Roles(
-                "server",
-                counts.servers or 1,
-                "starling.roles.servers:make_server",
-                "server",
-                reserves=f"{_MEMORY}server",
-            ),
-            Roles(
-                "worker",
-                counts.actors or 1,
-                "starling.roles.servers:make_worker",
-                "worker",
-                "actor",
-                f"{_MEMORY}worker",
-            ),
-        )
+            Roles("server", counts.servers or 1, "starling.roles.servers:make_server", "server", reserves=(_SHARD,)),
+            Roles("worker", counts.actors or 1, "starling.roles.servers:make_worker", "worker", "actor",
+                  (_STATE, _EXPERIENCE, _NETWORK, _OWN_CHUNK)),
+        )  # fmt: skip
         return _watched(Formation(name, roles, edges, ends="server"), counts)
 
     return lay_out
@@ -189,15 +176,9 @@ def _apex(counts: Counts) -> Formation:
         *_averaging(learners),
     )
     roles = (
-        Roles(
-            "learner",
-            learners,
-            "starling.roles.buffers:make_sampling_learner",
-            "learner",
-            reserves=f"{_MEMORY}sampling_learner",
-        ),
-        Roles("buffer", buffers, "starling.roles.buffers:make_buffer", reserves=f"{_MEMORY}buffer"),
-        Roles("actor", actors, _ACTOR, acts="actor", reserves=f"{_MEMORY}actor"),
+        Roles("learner", learners, "starling.roles.buffers:make_sampling_learner", "learner", reserves=(_STATE,)),
+        Roles("buffer", buffers, "starling.roles.buffers:make_buffer", reserves=(_STORED,)),
+        Roles("actor", actors, _ACTOR, acts="actor", reserves=(_NETWORK, _OWN_CHUNK)),
     )
     return _watched(Formation("apex", roles, edges, ends="learner", prioritizes=True), counts)
 
@@ -219,16 +200,11 @@ def _central_inference(counts: Counts) -> Formation:
         *_averaging(learners),
     )  # fmt: skip
     roles = (
-        Roles("learner", learners, _LEARNER, "learner", reserves=f"{_MEMORY}learner"),
-        Roles(
-            "inference",
-            servers,
-            "starling.roles.inference:make_inference",
-            acts="inference",
-            reserves=f"{_MEMORY}inference",
-        ),
-        Roles("actor", actors, "starling.roles.inference:make_remote_actor", reserves=f"{_MEMORY}remote_actor"),
-    )
+        Roles("learner", learners, _LEARNER, "learner", reserves=(_STATE, _EXPERIENCE)),
+        Roles("inference", servers, "starling.roles.inference:make_inference", acts="inference",
+              reserves=(_NETWORK, _MEMORIES)),
+        Roles("actor", actors, "starling.roles.inference:make_remote_actor", reserves=(_OWN_CHUNK,)),
+    )  # fmt: skip
     return _watched(Formation("central_inference", roles, edges, "learner", counts.max_lag == 0), counts)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from starling.algorithms.compiled.evaluation import evaluate
 from starling.algorithms.compiled.policy import Policy
 from starling.algorithms.compiled.shards import merged
 from starling.core.effects import Latest, Put, Report, RoleCode, Sleep
@@ -30,6 +31,7 @@ __all__ = [
 
 CHUNK = 32  # steps of each environment in a chunk, where the plan leaves that open and nobody waits for it
 WATCH_EVERY = 5.0  # seconds between an evaluator's looks at the weights
+WATCHED_EPISODES = 5  # that it plays with each that it sees
 
 
 def actor(acting: Acting, join: Callable[[int], Collector], targets: list[int]) -> RoleCode:
@@ -95,7 +97,7 @@ def blank_chunk(context: Context) -> Tree:
     return {"data": blank, "about": Tally().take(actor=0, sequence=0)}
 
 
-def evaluator(policy: Policy, play: Callable[[Policy], dict[str, float]], servers: int) -> RoleCode:
+def evaluator(policy: Policy, play: Callable[[Policy], float], servers: int) -> RoleCode:
     """Plays greedily with the newest weights, again and again, and reports."""
     last = -1
     while True:
@@ -105,15 +107,15 @@ def evaluator(policy: Policy, play: Callable[[Policy], dict[str, float]], server
         if parts[0].version != last:
             last = parts[0].version
             policy.load(merged([part.value["params"] for part in parts]), last)
-            yield Report(-1, play(policy))
+            yield Report(-1, {"eval_return": play(policy)})
         yield Sleep(WATCH_EVERY)
 
 
 def make_evaluator(context: Context, role: RoleId, start: Start) -> RoleCode:
     """An evaluator; the weights of several parameter servers are joined."""
 
-    def play(policy: Policy) -> dict[str, float]:
+    def play(policy: Policy) -> float:
         with context.envs(1, "evaluator", role.index, start.incarnation) as envs:
-            return context.evaluate(policy, envs)
+            return evaluate(policy, envs, WATCHED_EPISODES).mean
 
     return evaluator(context.policy(role), play, max(1, context.formation.count("server")))

@@ -112,9 +112,5 @@ class Context(ABC):
         """Environments of a role; ``who`` names it, and so their seeds."""
 
     @abstractmethod
-    def evaluate(self, policy: Policy, envs: Envs) -> dict[str, float]:
-        """A few greedy episodes."""
-
-    @abstractmethod
     def restored(self, role: RoleId, start: Start) -> Tree | None:
         """The state that the role goes on from; None to begin anew."""

@@ -153,8 +153,7 @@ def learn(who: Learner, batch: Batch, progress: float, learners: int) -> Generat
         who.update(batch.data, progress, batch.updates)
         return
     assert isinstance(who, GradientLearner)
-    for i in range(batch.updates):
-        data = batch.data if batch.updates == 1 else map_leaves(lambda x, i=i: x[i], batch.data)
+    for data in batch.each():
         for gradients, weight, _ in who.gradient_steps(data, progress):
             who.apply((yield AllReduce("gradients", gradients, weight)), progress)
         statistics = who.statistics(data)

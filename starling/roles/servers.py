@@ -77,8 +77,7 @@ def worker(
         tally.add(chunk["about"])
         for round in cadence.due(collector.run_steps, feed.ready):
             for batch in feed.batches(round):
-                for i in range(batch.updates):
-                    data = batch.data if batch.updates == 1 else map_leaves(lambda x, i=i: x[i], batch.data)
+                for data in batch.each():
                     statistics = who.statistics(data)
                     for gradients, _, last in who.gradient_steps(data, round.progress):
                         if len(shards) > 1:  # a single server sees all of them, and clips by itself

@@ -32,7 +32,7 @@ def number_of(message):
 
 
 class Script:
-    """See ``starling.executors.base.Program``."""
+    """See ``starling.executors.base.Executable``."""
 
     pin_cpus = False
     heartbeat = 0.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import cProfile
 
-from starling.executors import ExecutorKind, Program, Results, Watcher, inline
+from starling.executors import Executable, ExecutorKind, Results, Watcher, inline
 
 __all__ = ["PROFILED", "run"]
 
 
-def run(program: Program, watcher: Watcher, restore: bool = False) -> Results:
+def run(program: Executable, watcher: Watcher, restore: bool = False) -> Results:
     """Leaves ``profile`` in the run directory."""
     profile = cProfile.Profile()
     try:

@@ -7,12 +7,12 @@ import pytest
 
 from starling.algorithms.a2c import A2C
 from starling.algorithms.base import inputs_of
+from starling.algorithms.compiled.evaluation import Evaluation, evaluate
 from starling.algorithms.compiled.policy import Policy
 from starling.backends import get_backend
 from starling.components.graph.assembly import assemble
 from starling.components.graph.build import build
 from starling.envs import make
-from starling.experiments.evaluation import Evaluation, evaluate
 from tests.experiments.toys import Lengths, Toy
 
 
