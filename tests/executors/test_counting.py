@@ -49,6 +49,19 @@ def test_those_that_run_ahead_make_as_many_within_the_margin_of_their_chunks(alg
     assert made == pytest.approx(due_by(STEPS), rel=margin, abs=20)
 
 
+def test_workers_learn_though_each_has_room_for_less_than_the_first_update_waits_for():
+    settings = {"envs": 2, "learning_starts": STARTS, "train_every": EVERY, "capacity": STARTS // 2}
+    steps, made = counted("dqn", "async_gradients", settings=settings, actors=4)
+    assert steps >= STEPS
+    assert made == pytest.approx(due_by(STEPS), rel=0.15, abs=20)
+
+
+def test_an_evaluator_plays_other_episodes_than_the_actor_of_its_number():
+    program = program_of("dqn", "actor_learner", evaluators=1)
+    acting, watching = (program.envs(1, kind, 0, 0).reset() for kind in ("actor", "evaluator"))
+    assert not np.array_equal(acting, watching)
+
+
 def rates(algo, formation, **options):
     """The progress of each update, as learners see it."""
     seen = []
