@@ -62,8 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, EnvError):
             print(_foreign_frames(error), end="", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("starling: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as interruption:
+        why = f": {interruption}" if str(interruption) else ""
+        print(f"starling: interrupted{why}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away: nothing more to say to it

@@ -25,6 +25,7 @@ __all__ = [
     "Call",
     "Checkpoint",
     "Effect",
+    "Interrupted",
     "Latest",
     "Message",
     "Newest",
@@ -38,6 +39,13 @@ __all__ = [
     "Take",
     "TakeMany",
 ]
+
+
+class Interrupted(Exception):
+    """Thrown into a role that ends the run, where it waits while the run is to stop: what it waits for may never come.
+
+    It may go on to its last effects; one that cannot be left where it waits lets it pass.
+    """
 
 
 class Message(NamedTuple):

@@ -7,8 +7,6 @@ message asks for one piece of work, and is answered when it is done. The worker 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
 import signal
 import socket
 import sys
@@ -18,6 +16,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from starling.core.children import end_with
 from starling.core.errors import EnvError, SpaceError, StarlingError
 from starling.core.importing import imported
 from starling.core.registry import register
@@ -29,8 +28,6 @@ from starling.envs.together import Together
 from starling.envs.tolerant import Tolerance
 
 __all__ = ["main"]
-
-PR_SET_PDEATHSIG = 1  # as Linux numbers it for prctl
 
 Setup = dict[str, Any]
 Reply = Callable[[Packet], None]
@@ -141,21 +138,13 @@ def _failure(error: Exception) -> Packet:
     return Packet(ERROR, pack({"type": type(error).__name__, "message": text, "traceback": frames}))
 
 
-def _die_with(parent: int) -> None:
-    """End with the parent even in the middle of a step; elsewhere than on Linux, after it."""
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it was gone before
-        sys.exit(0)
-
-
 def main(argv: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other side decides what an interruption means
     channel = Channel(socket.socket(fileno=int(argv[1])))
     with contextlib.suppress(EOFError):
         setup = unpack(channel.receive().content)
         if setup["parent"] is not None:
-            _die_with(setup["parent"])
+            end_with(setup["parent"])
         _serve(channel, setup)
     return 0
 

@@ -7,13 +7,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import weakref
 from typing import Any
 
 from starling.core import errors
+from starling.core.children import end_group, start_module
 from starling.core.errors import EnvError, RequestError, StarlingError
 from starling.core.machine import processors
 from starling.envs.channels import ERROR, START, Channel, Packet, pack, unpack
@@ -60,15 +60,9 @@ class WorkerProcesses:
     def _start(self, segment: int) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            process = subprocess.Popen(
-                # -P: modules are found where they are found here, and not first in the working directory.
-                [sys.executable, "-P", "-m", "starling.envs.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno(), segment],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
-                process_group=0,  # an interruption from the keyboard is for this process alone
+            self._processes.append(
+                start_module("starling.envs.worker", str(theirs.fileno()), [theirs.fileno(), segment])
             )
-        self._processes.append(process)
         self.channels.append(Channel(ours))
 
     def ask(self, worker: int, *messages: Packet) -> None:
@@ -150,6 +144,4 @@ def _end(channels: list[Channel], processes: list[subprocess.Popen[bytes]]) -> N
     for process in processes:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(max(0.0, until - time.monotonic()))
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        end_group(process)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from starling.core.effects import Checkpoint, Effect, Pulse, Report, RoleCode
+from starling.core.effects import Checkpoint, Effect, Interrupted, Pulse, Report, RoleCode
 from starling.core.errors import RunError
 from starling.core.trees import Tree
 from starling.executors.waits import wait_of
@@ -103,8 +103,15 @@ class Running:
 
     def resume(self, value: Any = None) -> Effect | None:
         """Let the role go on to its next effect; None where it is done."""
+        return self._go_on(lambda: self._code.send(value))
+
+    def interrupt(self) -> Effect | None:
+        """Let the role end that waits; raises Interrupted where it cannot."""
+        return self._go_on(lambda: self._code.throw(Interrupted()))
+
+    def _go_on(self, step: Callable[[], Effect]) -> Effect | None:
         try:
-            self.effect = self._code.send(value)
+            self.effect = step()
         except StopIteration as stop:
             self.done, self.result, self.effect = True, stop.value, None
         return self.effect

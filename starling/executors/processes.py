@@ -6,18 +6,20 @@ import contextlib
 import json
 import os
 import selectors
+import shutil
 import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from starling.core import errors
+from starling.core.children import end_group, start_module
 from starling.core.effects import Report
 from starling.core.errors import RunError
 from starling.core.lockfree import make_bell, ring
-from starling.core.machine import Heartbeat, allow_descriptors
+from starling.core.machine import Heartbeat, allow_descriptors, process_state
 from starling.executors.base import Executable, Results, Start, Watcher
 from starling.executors.restarts import restart_of
 from starling.executors.role_status import RoleStatus
@@ -30,7 +32,8 @@ __all__ = ["Supervisor", "run"]
 INTERVAL = 0.1  # seconds between the supervisor's checks of its children
 STATUS = 1.0  # seconds between notes of who waits for whom
 BESIDE = 256  # descriptors of whatever else the process has open
-GRACE = 5.0  # seconds that roles have to go when the run is over
+GRACE, SHORT_GRACE = 5.0, 0.5  # seconds that roles have to go when the run is over, and where it was interrupted
+UNMOVED = 1.5  # seconds after an interruption that a role may be stopped by a signal
 MOST_CRASHES, WITHIN = 5, 60.0  # crashes of one role within so many seconds that end a run
 LONGEST_PAUSE = 2.0  # seconds before a role is restarted
 MOST_READ = 1 << 20  # bytes of reports: more than a pipe holds
@@ -38,9 +41,27 @@ MOST_READ = 1 << 20  # bytes of reports: more than a pipe holds
 
 def run(program: Executable, watcher: Watcher, restore: bool = False) -> Results:
     """Run until every role of the kind that ends the run is done; returns their results."""
-    with contextlib.ExitStack() as stack:
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="starling-"))
-        return stack.enter_context(contextlib.closing(Supervisor(program, watcher, Path(scratch), restore))).supervise()
+    with (
+        _scratch(program.directory) as scratch,
+        contextlib.closing(Supervisor(program, watcher, scratch, restore)) as supervisor,
+    ):
+        return supervisor.supervise()
+
+
+@contextlib.contextmanager
+def _scratch(directory: Path | None) -> Iterator[Path]:
+    """A folder for what roles are to do and come to; in the run's own, where that of a killed supervisor is found."""
+    if directory is None:
+        with tempfile.TemporaryDirectory(prefix="starling-") as temporary:
+            yield Path(temporary)
+        return
+    path = directory / "scratch"
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 class Child:
@@ -72,7 +93,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._restore, self._started = restore, time.monotonic()
         self._spec = program.spec()
-        self._status_at = 0.0
+        self._status_at, self._stop_at = 0.0, float("inf")  # when to note a status next, when it was asked to stop
 
     def supervise(self) -> Results:
         ending = [child for role, child in self.children.items() if role.kind == self.formation.ends]
@@ -82,7 +103,17 @@ class Supervisor:
             self._poll()
             if self.watcher.stopping(ending[0].role, int(self.role_status.arrays["steps"][ending[0].line])):
                 self.role_status.ask_to_stop()
+                self._stop_at = min(self._stop_at, time.monotonic())
+                self._leave_stopped(ending)
         return {child.role: checkpoint.load(self.scratch / f"result-{child.role}")[0]["result"] for child in ending}
+
+    def _leave_stopped(self, ending: list[Child]) -> None:
+        """Whoever is stopped by a signal comes to no checkpoint."""
+        if time.monotonic() < self._stop_at + UNMOVED:
+            return
+        for child in ending:
+            if child.process is not None and process_state(child.process.pid) == "stopped":
+                raise KeyboardInterrupt(f"{child.role} is stopped by a signal, and saves nothing")
 
     # -- starting
 
@@ -109,14 +140,9 @@ class Supervisor:
         path = self.scratch / f"setup-{role}.json"
         path.write_text(json.dumps(setup))
         with self._log(role) as log:
-            child.process = subprocess.Popen(
-                [sys.executable, "-m", "starling.executors.worker", str(path)],
-                pass_fds=[reported, setup["status"], setup["bell"], *bells, *segments.values()],
-                env={**os.environ, **self.program.environment(role)},
-                stdin=subprocess.DEVNULL,
-                stderr=log,
-                process_group=0,  # an interruption from the keyboard is for the supervisor alone
-            )
+            given = [reported, setup["status"], setup["bell"], *bells, *segments.values()]
+            environment = self.program.environment(role)
+            child.process = start_module("starling.executors.worker", str(path), given, environment, log)
         os.close(reported)
         os.set_blocking(report, False)
         child.pipe, child.unread = report, b""
@@ -195,11 +221,15 @@ class Supervisor:
     def _ended(self, child: Child, now: float) -> None:
         """A role's process has ended: well, or because of an error, or it crashed."""
         assert child.process is not None
-        code, child.process = child.process.returncode, None
+        code = child.process.returncode
+        end_group(child.process)  # what the role has started, and left behind
+        child.process = None
         self._read_reports(child)
-        self._close_pipe(child)  # what the role has started, and left behind, may still hold the other end
+        self._close_pipe(child)
         if child.done or self.role_status.closed:
             return
+        if code == 0 and self.role_status.stop:
+            raise KeyboardInterrupt(f"{child.role} could not save where it was")
         if code == 3 and child.error is not None:
             raise _error_of(child.role, child.error)
         child.crashes = [*(at for at in child.crashes if at >= now - WITHIN), now]
@@ -234,8 +264,7 @@ class Supervisor:
             if child.process is not None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.process.wait(max(0.0, until - time.monotonic()))
-                child.process.kill()
-                child.process.wait()
+                end_group(child.process)
                 child.process = None
                 self._close_pipe(child)
 
@@ -245,7 +274,7 @@ class Supervisor:
         self.role_status.close_all()
         for _, ringing in self._bells:
             ring(ringing)
-        self._stop_processes(GRACE)
+        self._stop_processes(SHORT_GRACE if self.role_status.stop else GRACE)
         self._selector.close()
         for ends in self._bells:
             for end in ends:

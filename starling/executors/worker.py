@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from starling.core.effects import Checkpoint, Effect, Message, Pulse, Report
+from starling.core.children import end_with
+from starling.core.effects import Checkpoint, Effect, Interrupted, Message, Pulse, Report
 from starling.core.errors import EnvError, StarlingError
 from starling.core.importing import imported
 from starling.core.lockfree import listen, ring
@@ -36,6 +37,7 @@ from starling.formations import RoleId
 __all__ = ["Driver", "main"]
 
 PATIENCE = 0.2  # seconds between looks for those who missed a bell
+LAST_WAIT = 1.0  # seconds that a role that ends the run waits at most where it is to stop
 NICENESS = 5  # of a role that has started: one that is started again comes first, and is back soon on a full machine
 BEHIND = 5  # more for roles beside those that end the run, for whom the others wait in the end
 
@@ -68,12 +70,16 @@ class Driver:
             try:
                 effect = code.resume()
                 while effect is not None:
-                    result = self._carry_out(effect)
+                    try:
+                        result = self._carry_out(effect)
+                    except Interrupted:
+                        effect = code.interrupt()
+                        continue
                     if recorder is not None:
                         recorder.note(effect, result)
                     effect = code.resume(result)
                 self._finish(code.result)
-            except Closed:
+            except (Closed, Interrupted):
                 code.close()
 
     def _carry_out(self, effect: Effect) -> Any:
@@ -111,6 +117,7 @@ class Driver:
             result = self._edges.attempt(self.role, effect)  # it may have become possible before the flag was seen
             if result is WAIT:
                 self._check_open()
+                self._check_stopping(arrays["since"][line])
                 deadline = self._edges.deadline(self.role)
                 seconds = PATIENCE if deadline is None else min(PATIENCE, max(0.0, deadline - time.monotonic()))
                 listen(self._setup["bell"], seconds)
@@ -121,6 +128,14 @@ class Driver:
         arrays["waited"][line, self.status.column(wait.edge)] += now - arrays["since"][line]
         arrays["since"][line] = now
         return result
+
+    def _check_stopping(self, since: float) -> None:
+        """Whoever should stop does not wait for those that are frozen, or hang in an environment."""
+        ends = self.role.kind == self.program.formation.ends
+        if ends and self.status.stop and time.monotonic() - since > LAST_WAIT:
+            self.status.arrays["sleeping"][self._line] = 0
+            self.status.arrays["state"][self._line] = WORKING
+            raise Interrupted
 
     def _wake(self, role: RoleId, edge: str) -> None:
         line = self.status.line(role)
@@ -144,6 +159,7 @@ class Driver:
 def main(argv: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what an interruption means
     setup = json.loads(Path(argv[1]).read_text())
+    end_with(setup["parent"])
     if setup["pin"] is not None:
         pin(setup["pin"])
     reports = os.fdopen(setup["report"], "w", buffering=1)

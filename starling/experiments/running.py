@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from gymnasium.vector import VectorEnv
@@ -15,7 +16,7 @@ from gymnasium.vector import VectorEnv
 from starling.algorithms.compiled.evaluation import Evaluation
 from starling.core.effects import Checkpoint, Report
 from starling.core.errors import RunDirError, RunError, StarlingError
-from starling.core.interruption import stopping
+from starling.core.interruption import is_in, stopping
 from starling.core.trees import Tree
 from starling.envs import EnvLike
 from starling.envs.constructing import adapter_of, constructor_of, name_of
@@ -168,7 +169,7 @@ class _Session:
         """Train to the end, evaluate, and leave everything in the run directory."""
         title = f"{self.options.algo} on {self.options.env}"
         with (
-            stopping() as self._stop,
+            stopping(self._hangs) as self._stop,
             Metrics(self.run_dir, resume_step=self._resumed) as self._metrics,
             Progress(self.program.length.total, title, quiet=self.options.quiet) as self._progress,
             self._noting_failure(),
@@ -178,6 +179,11 @@ class _Session:
             return Result(self.run_dir.path, self._write_summary("interrupted"))
         with self._noting_failure():
             return self._close()
+
+    def _hangs(self, frame: FrameType | None, seconds: float) -> bool:
+        """Whether environments that step here take much longer for a step than they did."""
+        usual = self.seconds * self.program.plan.envs / self._steps if self._steps else 0.0
+        return is_in(frame, "starling.envs") and seconds > 10 * usual
 
     def stopping(self, role: RoleId, steps: int) -> bool:
         if role == self._first:

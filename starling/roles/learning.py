@@ -9,7 +9,7 @@ import numpy as np
 
 from starling.algorithms.compiled.learner import GradientLearner, Learner
 from starling.algorithms.compiled.policy import acting_part
-from starling.core.effects import AllReduce, Effect, Publish, RoleCode, Take
+from starling.core.effects import AllReduce, Effect, Interrupted, Publish, RoleCode, Take
 from starling.core.params import Params, with_scopes
 from starling.core.trees import Tree, leaves, map_leaves
 from starling.experience.cadence import Cadence, Round
@@ -96,8 +96,11 @@ def learner(learning: Learning, chunks: Callable[[], Generator[Effect, Any, list
     if learning.restored is None:
         yield counters.checkpoint(learning.state)
     while not counters.done:
-        feed.add((yield from chunks()))
-        yield from counters.agree(feed.ready)
+        try:
+            feed.add((yield from chunks()))
+            yield from counters.agree(feed.ready)
+        except Interrupted:
+            break
         learning.promise()
         for round in learning.cadence.due(counters.steps, counters.ready):
             yield from learn_round(learning.who, feed, round, counters)

@@ -12,7 +12,7 @@ from starling.algorithms.compiled.policy import Policy
 from starling.algorithms.compiled.shards import merged, part_of, shards_of
 from starling.backends import get_backend
 from starling.components.graph.build import build
-from starling.core.effects import Effect, Latest, Publish, Put, Report, RoleCode, Take
+from starling.core.effects import Effect, Interrupted, Latest, Publish, Put, Report, RoleCode, Take
 from starling.core.trees import Tree, leaves, map_leaves
 from starling.experience.cadence import Cadence
 from starling.experience.plan import Feed
@@ -44,7 +44,10 @@ def parameter_server(who: GradientLearner, counters: RunCounters, fresh: bool) -
     if fresh:
         yield counters.checkpoint(state)
     while not counters.done:
-        item = (yield Take(("gradients",), borrow=True)).item
+        try:
+            item = (yield Take(("gradients",), borrow=True)).item
+        except Interrupted:
+            break
         counters.accept(item["about"], who.version)
         counters.note_lag(who.version - int(item["about"]["version"]))
         who.apply(item["gradients"], float(item["progress"]))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import time
 from typing import Any
 
 import gymnasium as gym
@@ -117,7 +120,34 @@ class Faulty(Toy):
         return obs, reward, over, cut, info
 
 
-for cls in (Toy, Bandit, Slope, Cut, Over, Lengths, Chance, Faulty):
+class Hanging(Toy):
+    """After some episodes, steps do not end."""
+
+    def step(self, action: Any) -> Any:
+        self.episodes = getattr(self, "episodes", 0) + (self.t == 0)
+        while self.episodes > 30:
+            time.sleep(0.05)
+        return super().step(action)
+
+
+class Helped(Toy):
+    """Has a helper: a process that it has forked, and that holds everything open which it has itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.helper = os.fork()
+        if self.helper == 0:
+            while True:
+                time.sleep(1)
+        with open(os.environ["HELPERS"], "a", encoding="utf-8") as file:
+            file.write(f"{self.helper}\n")
+
+    def close(self) -> None:
+        os.kill(self.helper, signal.SIGKILL)
+        os.waitpid(self.helper, 0)
+
+
+for cls in (Toy, Bandit, Slope, Cut, Over, Lengths, Chance, Faulty, Hanging, Helped):
     gym.register(f"{cls.__name__}-v0", cls)
 for fault in ("raises", "nan", "shape", "dtype"):
     gym.register(f"Faulty-{fault}-v0", Faulty, kwargs={"fault": fault})
