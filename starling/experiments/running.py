@@ -101,13 +101,17 @@ def resume(
             settings["quiet"] = True
         program = Program(resolve(settings), env, run_dir.path)
         try:
+            check_memory(program)
             checkpoints = program.checkpoints(RoleId(program.formation.ends, 0))
+            if checkpoints.latest() is None and not checkpoints.skipped:
+                program.prepare()
+                result = _Session(program, run_dir, seconds=0.0).finish()
+                return replace(result, notes=("it was ended before it had saved anything, and began anew",))
             state, meta = checkpoints.load()
             notes = tuple(f"passed over a newer checkpoint: {reason}" for reason in checkpoints.skipped)
             with restoring(run_dir.path):
                 step, seconds = int(meta["step"]), float(meta["seconds"])
                 weights_in(state)
-            check_memory(program)
             program.check_devices()
             checkpoints.rewind(step)
             if inexact := _why_inexact(program):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
 from functools import cache
@@ -107,6 +108,23 @@ def test_ctrl_c_stops_after_a_checkpoint_and_resume_goes_on_to_the_same_end(unin
     assert "finished" in summary(cut)["status"]
     assert summary(cut)["parameter_hash"] == summary(whole)["parameter_hash"]
     assert_one_history(cut, STEPS["ppo"])
+
+
+@pytest.mark.parametrize("formation", ["single", "sync"])
+def test_a_run_that_was_killed_before_it_saved_anything_begins_anew(formation, tmp_path, capsys):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    roles = [] if formation == "single" else ["--formation", formation, "--actors", "1", "--a2c.rollout", "16"]
+    for run in (whole, cut):
+        assert main(arguments("a2c", run, 256, "--quiet", *roles)) == 0
+    for name in ("summary.json", "metrics.jsonl", "policy.json"):
+        (cut / name).unlink(missing_ok=True)
+    for name in ("checkpoints", "policy", "roles", "tensorboard"):
+        shutil.rmtree(cut / name, ignore_errors=True)
+    capsys.readouterr()
+    assert main(["resume", str(cut), "--quiet"]) == 0
+    assert "began anew" in capsys.readouterr().err
+    assert summary(cut)["parameter_hash"] == summary(whole)["parameter_hash"]
+    assert_one_history(cut, 256)
 
 
 def test_a_second_run_in_the_same_directory_is_refused_naming_the_process(tmp_path, capsys):
