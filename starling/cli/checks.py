@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from starling.core.errors import RunError
+from starling.core.errors import RunError, SpaceError
 from starling.envs import check, make
 
 __all__ = ["check_env"]
@@ -30,7 +30,7 @@ class CheckArguments:
 def check_env(args: list[str]) -> int:
     """Explain what is wrong with an environment; 1 where something is."""
     arguments = tyro.cli(CheckArguments, args=args, prog="starling check-env")
-    with suppress(RunError):  # one that breaks is explained below; one that is not there is no finding
+    with suppress(RunError, SpaceError):  # what is wrong with one is explained below; that it is not there is not
         make(arguments.env, 1, arguments.seed).close()
     findings = check(arguments.env, seed=arguments.seed, steps=arguments.steps)
     if arguments.json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from starling.core.errors import ConfigError, EnvError, MissingExtraError, Reque
 from starling.core.registry import Registry
 from starling.envs.naming import nearest
 from starling.envs.protocol import Envs
+from starling.envs.spaces import KINDS, declaration
 from starling.envs.tolerant import Tolerance, Tolerant
 
 __all__ = [
@@ -41,6 +43,8 @@ STEPPING = (
     "extras",
     "workers",
 )  # what ``make`` takes for itself: how environments are stepped
+
+NO_LIMIT = -1  # of max_episode_steps, as Gymnasium has it
 
 
 def name_of(env: EnvLike) -> str:
@@ -74,12 +78,18 @@ def adapter_of(env: EnvLike) -> tuple[Any, str] | None:
 def constructor_of(env: str | Callable[..., Any], **kwargs: Any) -> Callable[[], Any]:
     """A constructor without arguments of one environment; ``kwargs`` as for ``make``."""
     kwargs = {key: value for key, value in kwargs.items() if key not in STEPPING}
+    _require_limit(kwargs.get("max_episode_steps"))
     if (found := _registered(env)) is not None:
         construct, task = found
         return functools.partial(_construct, functools.partial(construct, task) if task else construct, **kwargs)
     if isinstance(env, str):
         return functools.partial(_make_registered, env, **kwargs)
     return functools.partial(_construct, env, **kwargs)
+
+
+def _require_limit(steps: Any) -> None:
+    if steps not in (None, NO_LIMIT) and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+        raise ConfigError(f"max_episode_steps={steps!r}; a time limit must be an integer of at least 1, or left out.")
 
 
 def single_constructor(
@@ -111,7 +121,7 @@ def _construct(construct: Callable[..., Any], max_episode_steps: int | None = No
     try:
         env = construct(**kwargs)
     except Exception as error:
-        raise EnvError(f"{name}: the constructor raised {type(error).__name__}: {error}") from error
+        raise _constructor_raised(name, error) from error
     if isinstance(env, VectorEnv):
         if max_episode_steps is not None:
             raise ConfigError(
@@ -123,24 +133,70 @@ def _construct(construct: Callable[..., Any], max_episode_steps: int | None = No
             f"{name}: the constructor returned {type(env).__name__}; a gymnasium.Env or gymnasium.vector.VectorEnv "
             "was expected."
         )
-    return env if max_episode_steps is None else TimeLimit(env, max_episode_steps)
+    _require_spaces(env, name)
+    return env if max_episode_steps in (None, NO_LIMIT) else TimeLimit(env, max_episode_steps)
+
+
+def _require_spaces(env: gym.Env[Any, Any], name: str) -> None:
+    """Refuse an environment without spaces here, where it is made: whatever wraps it asks for them."""
+    for kind in KINDS:
+        declaration(env, kind, name)
 
 
 def _make_registered(name: str, **kwargs: Any) -> gym.Env[Any, Any]:
     if name.startswith("ALE/"):
         _register_atari()
+    _import_module_of(name)
     try:
-        return gym.make(name, disable_env_checker=True, **kwargs)
+        env = gym.make(name, disable_env_checker=True, **kwargs)
     except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
         raise UnknownNameError("environment", name, nearest(name, [*gym.registry, *ENVIRONMENTS])) from error
     except gym.error.DependencyNotInstalled as error:
         raise _missing(name, str(error)) from error
     except ImportError as error:
-        raise RequestError(f"{name} cannot be imported: {error} Install the package that provides it.") from error
+        raise _not_importable(name, error) from error
     except gym.error.Error as error:
         raise ConfigError(f"{name!r} cannot be made: {error}") from error
     except TypeError as error:
-        raise ConfigError(f"{name!r} cannot be made with {kwargs}: {error}") from error
+        raised = error.__cause__  # Gymnasium raises those of constructors anew, and some of its own
+        if raised is None or _is_about_the_call(raised, kwargs):
+            raise ConfigError(f"{name!r} cannot be made with {kwargs}: {raised or error}") from error
+        raise _constructor_raised(name, raised) from raised
+    except Exception as error:
+        raise _constructor_raised(name, error) from error
+    _require_spaces(env, name)
+    return env
+
+
+def _import_module_of(name: str) -> None:
+    """Import the module in MODULE:ID, which registers the environment."""
+    module, colon, _ = name.rpartition(":")
+    if not colon:
+        return
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise ConfigError(f"{name!r} is no name of an environment; give an id, or MODULE:ID with a module to import.")
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise _not_importable(name, error) from error
+    except Exception as error:
+        raise EnvError(f"{name}: importing {module} raised {type(error).__name__}: {error}") from error
+
+
+def _not_importable(name: str, error: ImportError) -> RequestError:
+    reason = str(error).rstrip(".")
+    return RequestError(f"{name} cannot be imported: {reason}. Install the package that provides it.")
+
+
+def _constructor_raised(name: str, error: BaseException) -> EnvError:
+    return EnvError(f"{name}: the constructor raised {type(error).__name__}: {error}")
+
+
+def _is_about_the_call(error: BaseException, kwargs: dict[str, Any]) -> bool:
+    """Whether a TypeError says that the constructor does not take these arguments, and not what it did with them."""
+    traceback = error.__traceback__
+    in_its_code = traceback is not None and traceback.tb_next is not None
+    return not in_its_code or any(f"'{key}'" in str(error) for key in kwargs)
 
 
 def _register_atari() -> None:

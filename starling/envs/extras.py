@@ -13,6 +13,7 @@ import numpy as np
 
 from starling.core.spaces import Bool, Dict, Float, Leaf, Space, space_of
 from starling.envs.observations import Unfit, all_finite
+from starling.envs.promises import shown
 
 __all__ = ["CRASHED", "ExtrasCodec", "extras_codec", "missing"]
 
@@ -56,6 +57,8 @@ class ExtrasCodec:
 
 def extras_codec(names: Sequence[str], info: Mapping[str, Any]) -> ExtrasCodec:
     """The codec of the entries ``names``, which look like those of ``info``."""
+    if not isinstance(info, Mapping):
+        raise Unfit(f"info={shown(info)} arrived, a dict was expected")
     for name in names:
         if name not in info:
             raise missing(name, info)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from starling.core.errors import CheckpointError
-from starling.envs.observations import Codec, Unfit
+from starling.core.trees import Tree, leaves
+from starling.envs.observations import UNREADABLE, Codec
+from starling.envs.promises import Broken, broken_flags, broken_form, broken_info, broken_reward
 
-__all__ = ["LARGEST", "Place", "describe_misfit", "first_misfit", "require_count"]
+__all__ = ["NOTHING", "Place", "broken_step", "describe_misfit", "describe_reset", "require_count"]
 
-LARGEST = float(np.finfo(np.float32).max)  # rewards are carried as float32
+NOTHING = object()  # a result that has not come yet
 
 
 class Place(NamedTuple):
@@ -27,30 +28,34 @@ class Place(NamedTuple):
         return f"{self.name}, environment {self.env}, episode seed {self.seed}, step {self.step} of the episode"
 
 
-def describe_misfit(place: Place, method: str, result: Any, error: Exception) -> str:
-    """Why the ``result`` of reset() or step() cannot be used."""
-    expected = 2 if method == "reset" else 5
-    names = "(obs, info)" if method == "reset" else "(obs, reward, terminated, truncated, info)"
-    if not isinstance(result, tuple) or len(result) != expected:
-        found = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
-        return f"{place}: {method}() returned {found}, {names} was expected."
-    if not isinstance(result[-1], dict):
-        return f"{place}: {method}() returned {type(result[-1]).__name__} for info, a dict was expected."
-    if isinstance(error, KeyError):
-        return f"{place}: info has no {error}, which the first reset() delivered; deliver it every time."
-    what = f"{method}() returned what its space forbids" if isinstance(error, Unfit) else f"{method}() cannot be read"
-    return f"{place}: {what}: {error}."
+def broken_step(result: Any) -> Broken | None:
+    """Why the parts of a step's ``result`` cannot be told apart; None where they can, or where none has come."""
+    return None if result is NOTHING else broken_form("step", result) or broken_flags(*result[2:4])
 
 
-def first_misfit(codec: Codec, observations: list[Any], rewards: list[Any]) -> tuple[int, Exception] | None:
-    """The first environment whose observation or reward does not fit, found by encoding one at a time; and why."""
+def describe_reset(result: Any, error: Exception) -> str:
+    """Why the ``result`` of a reset cannot be used, of which ``error`` came."""
+    broken = broken_form("reset", result) or broken_info(result[1])
+    return str(broken) if broken is not None else f"reset() returned what its space forbids: {error}."
+
+
+def describe_misfit(codec: Codec, observations: list[Any], rewards: list[Any], action: Tree) -> tuple[int, str] | None:
+    """The first environment whose observation or reward does not fit, and why; None where each alone does."""
+    found = _first_misfit(codec, observations, rewards)
+    if found is None or all(np.isfinite(leaf).all() for leaf in leaves(action)):
+        return found
+    return found[0], f"{found[1]} The actions that were sent are not finite either: look at the policy first."
+
+
+def _first_misfit(codec: Codec, observations: list[Any], rewards: list[Any]) -> tuple[int, str] | None:
     for i, (observation, reward) in enumerate(zip(observations, rewards)):
         try:
             codec.stack([observation])
-            if np.ndim(reward) or not math.isfinite(reward) or abs(reward) > LARGEST:
-                raise Unfit(f"the reward {reward!r:.60} arrived, one finite number was expected")
-        except (ValueError, TypeError) as reason:
-            return i, reason
+        except UNREADABLE as reason:
+            return i, f"step() returned what its spaces forbid: {reason}."
+        broken = broken_reward(reward)
+        if broken is not None:
+            return i, str(broken)
     return None
 
 

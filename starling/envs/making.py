@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal, overload
 
 import gymnasium as gym
@@ -24,6 +26,7 @@ from starling.envs.gym_envs import GymEnvs
 from starling.envs.pool_envs import AsyncPoolEnvs, PoolEnvs, Recipe, require_importable
 from starling.envs.protocol import AsyncEnvs, Envs
 from starling.envs.snapshots import can_be_put_back
+from starling.envs.step_note import StepNote
 from starling.envs.stripping import strip_bookkeeping
 from starling.envs.tolerant import Tolerance
 from starling.envs.vector_envs import VectorEnvs
@@ -43,6 +46,7 @@ def make(
     tolerance: Tolerance | None = ...,
     extras: Sequence[str] = ...,
     workers: int = ...,
+    step_note: Path | None = ...,
     asynchronous: Literal[False] = ...,
     **kwargs: Any,
 ) -> Envs: ...
@@ -57,6 +61,7 @@ def make(
     tolerance: Tolerance | None = ...,
     extras: Sequence[str] = ...,
     workers: int = ...,
+    step_note: Path | None = ...,
     asynchronous: Literal[True],
     batch: int | None = ...,
     **kwargs: Any,
@@ -71,6 +76,7 @@ def make(
     tolerance: Tolerance | None = None,
     extras: Sequence[str] = (),
     workers: int = 0,
+    step_note: Path | None = None,
     asynchronous: bool = False,
     batch: int | None = None,
     **kwargs: Any,
@@ -87,6 +93,9 @@ def make(
     environments, with the same results as stepping them one by one; this one is the first of them. ``asynchronous``
     gives AsyncEnvs, which serve ``batch`` rows at a time (half of them by default), from EnvPool's threads or from
     ``workers`` processes beside this one (one per processor by default).
+
+    In the file ``step_note`` this process keeps in which of the environments that it steps one by one it is: whoever
+    finds it killed learns that from ``read_note``.
     """
     _require_numbers(count, workers, asynchronous, batch)
     rows = max(1, count // 2) if batch is None else batch
@@ -124,13 +133,16 @@ def make(
         recipe = Recipe(env, kwargs, tolerance, extras, example)
         if asynchronous:
             return AsyncPoolEnvs(recipe, count, rows, workers or processors(), seed)
-        return PoolEnvs(recipe, count, workers, seed)
+        return PoolEnvs(recipe, count, workers, seed, step_note)
     if isinstance(env, str) and count >= WORTH_A_VECTOR and not extras:  # infos are where both forms may differ
         together = own_vector(env, ready, count, seed, **kwargs)
         if together is not None:
             ready.close()
             return together
-    return GymEnvs(single_constructor(env, tolerance, ready, **kwargs), count, seed, name, extras)
+    envs = GymEnvs(single_constructor(env, tolerance, ready, **kwargs), count, seed, name, extras)
+    if step_note is not None:
+        envs.keep(StepNote.in_file(step_note, count))
+    return envs
 
 
 def _require_numbers(count: int, workers: int, asynchronous: bool, batch: int | None) -> None:
@@ -176,19 +188,32 @@ def own_vector(name: str, single: gym.Env[Any, Any], count: int, seed: int, **kw
         return gym.make_vec(name, num_envs=count, vectorization_mode="vector_entry_point", **options)
 
     try:
-        env = construct()
+        return _equivalent(construct, single, seed, name)
     except Exception:  # the single form works, so whatever is wrong with this one is no reason to stop
         return None
-    spaces = (env.single_observation_space, env.single_action_space)
-    if spaces == (single.observation_space, single.action_space) and can_be_put_back(construct, seed):
-        return VectorEnvs(env, seed, name, exact=True)
-    env.close()
-    return None
+
+
+def _equivalent(
+    construct: Callable[[], VectorEnv[Any, Any, Any]], single: gym.Env[Any, Any], seed: int, name: str
+) -> VectorEnvs | None:
+    """What ``construct`` makes, where it has the spaces of ``single`` and can be put back exactly."""
+    with contextlib.ExitStack() as unless_used:
+        env = construct()
+        unless_used.callback(env.close)
+        spaces = (env.single_observation_space, env.single_action_space)
+        if spaces != (single.observation_space, single.action_space) or not can_be_put_back(construct, seed):
+            return None
+        envs = VectorEnvs(env, seed, name, exact=True)
+        unless_used.pop_all()
+        return envs
 
 
 def _may_have_a_limit(entry_point: Any) -> bool:
     """Whether a vectorised form may truncate by a limit of its own where none is given."""
-    create = entry_point if callable(entry_point) else load_env_creator(entry_point)
-    parameters = inspect.signature(create).parameters
+    try:
+        create = entry_point if callable(entry_point) else load_env_creator(entry_point)
+        parameters = inspect.signature(create).parameters
+    except Exception:  # it cannot be imported, or has no signature to read
+        return True
     hidden = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     return hidden or (LIMIT in parameters and parameters[LIMIT].default is not None)

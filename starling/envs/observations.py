@@ -18,7 +18,10 @@ from starling.core.spaces import Int, Space
 from starling.core.trees import Tree
 from starling.envs.spaces import ACTION_MASK
 
-__all__ = ["BoolCodec", "Codec", "MaskedCodec", "Unfit", "all_finite", "mask_codec", "observation_codec"]
+__all__ = ["UNREADABLE", "BoolCodec", "Codec", "MaskedCodec", "Unfit", "all_finite", "mask_codec", "observation_codec"]
+
+# What codecs and NumPy raise of values that cannot be read; PyTorch's tensors with gradients raise the last.
+UNREADABLE = (OverflowError, TypeError, ValueError, RuntimeError)
 
 
 class Unfit(ValueError):
@@ -73,7 +76,9 @@ class BoxCodec(Codec):
 
     def _cast(self, array: np.ndarray) -> np.ndarray:
         if not np.can_cast(array.dtype, self._arrives, "safe"):
-            remedy = f"return it as {self._arrives}, or declare the space as {array.dtype}"
+            remedy = f"return it as {self._arrives}"
+            if array.dtype.kind in "biuf":
+                remedy += f", or declare the space as {array.dtype}"
             raise Unfit(f"dtype {array.dtype} arrived, {self._arrives} was expected; {remedy}")
         return array.astype(self._arrives)
 
@@ -201,14 +206,14 @@ def _entry(value: Any, key: str) -> Any:
     if not isinstance(value, Mapping):
         raise Unfit(f"{type(value).__name__} arrived, a dict was expected")
     if key not in value:
-        raise Unfit(f"keys {sorted(value)} arrived, {key!r} is missing")
+        raise Unfit(f"keys {sorted(map(str, value))} arrived, {key!r} is missing")
     return value[key]
 
 
 def _at(key: str | int, encode: Any, value: Any) -> Tree:
     try:
         return encode(value)
-    except ValueError as error:
+    except UNREADABLE as error:
         raise Unfit(f"at {key!r}: {error}") from error
 
 

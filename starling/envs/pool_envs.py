@@ -13,6 +13,7 @@ import json
 import select
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from starling.envs.gym_envs import GymEnvs
 from starling.envs.held_rows import HeldRows
 from starling.envs.protocol import AsyncEnvs, Envs, Step
 from starling.envs.shared_rows import SharedRows
+from starling.envs.step_note import StepNote
 from starling.envs.together import Together
 from starling.envs.tolerant import Tolerance
 from starling.envs.worker_processes import WorkerProcesses
@@ -70,7 +72,7 @@ class Recipe:
         layout = {"segment": rows.segment.descriptor, "fields": repr(rows.fields)}
         try:
             setup = {**self.setup, **layout, "seed": seed, "apart": apart}
-            return rows, WorkerProcesses(self.name, count, shares, setup)
+            return rows, WorkerProcesses(self.name, count, shares, setup, rows.notes)
         except BaseException:
             rows.segment.close()
             raise
@@ -102,7 +104,8 @@ def require_importable(env: str | Callable[..., Any], kwargs: dict[str, Any]) ->
 class PoolEnvs(Envs):
     """``count`` environments, in order, stepped by ``workers`` processes at once, of which this is the first."""
 
-    def __init__(self, recipe: Recipe, count: int, workers: int, seed: int) -> None:
+    def __init__(self, recipe: Recipe, count: int, workers: int, seed: int, step_note: Path | None = None) -> None:
+        """``step_note`` is a file for what this process does of it; what the others do they note in shared memory."""
         self.count, self.name = count, recipe.name
         self.observation_space, self.extras_space = recipe.observation_space, recipe.extras_space
         self._actions = ActionCodec(recipe.source_spaces[1], count)
@@ -110,7 +113,10 @@ class PoolEnvs(Envs):
         self.exact_resume = True
         own, *others = self._shares = shares_of(count, workers)
         self._rows, self._workers = recipe.start(count, others, seed, apart=False)
-        self._own = Together(GymEnvs(recipe.construct, own.stop, seed, recipe.name, recipe.extras), self._rows, own)
+        envs = GymEnvs(recipe.construct, own.stop, seed, recipe.name, recipe.extras)
+        if step_note is not None:
+            envs.keep(StepNote.in_file(step_note, own.stop))
+        self._own = Together(envs, self._rows, own)
 
     def reset(self) -> Tree:
         self._do(RESET)

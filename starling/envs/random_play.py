@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
-import numbers
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,9 +12,12 @@ import numpy as np
 from starling.core.random import stream
 from starling.core.trees import leaves, map_leaves
 from starling.envs.actions import ActionCodec
+from starling.envs.bounds import outside_bounds
 from starling.envs.check_results import CheckResult, error, ok, warning
-from starling.envs.observations import Unfit, observation_codec
-from starling.envs.spaces import from_gymnasium
+from starling.envs.masks import NO_CHOICE
+from starling.envs.observations import UNREADABLE, observation_codec
+from starling.envs.promises import Broken, broken_flags, broken_form, broken_info, broken_reward
+from starling.envs.spaces import ACTION_MASK, from_gymnasium
 
 __all__ = ["RandomPlay"]
 
@@ -46,6 +47,12 @@ class RandomPlay:
     def _note(self, finding: CheckResult) -> None:
         self._found.setdefault(finding.what, finding)
 
+    def _note_broken(self, what: str, broken: Broken | None) -> bool:
+        """Whether a promise is kept; where it is ``broken`` that is an error."""
+        if broken is not None:
+            self._note(error(what, f"{broken.found} at {self._place}", broken.rule, broken.remedy))
+        return broken is None
+
     def _look_at_seeding(self) -> None:
         parameters = inspect.signature(self._env.unwrapped.reset).parameters.values()
         takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
@@ -61,12 +68,10 @@ class RandomPlay:
             result = self._env.reset(seed=int(self._rng.integers(2**31)))
         except Exception as problem:
             return self._raised("reset()", problem)
-        if not isinstance(result, tuple) or len(result) != 2:
-            rule, remedy = "reset() returns (observation, info).", "Return both, info being a dict."
-            self._note(error("results", f"reset() returned {_shape_of(result)}", rule, remedy))
+        if not self._note_broken("results", broken_form("reset", result)):
             return False
-        self._look_at_info(result[1])
-        return self._look_at_observation(result[0])
+        self._note_broken("info", broken_info(result[1]))
+        return self._look_at_observation(result[0]) and self._look_at_mask(*result)
 
     def _play(self) -> None:
         length = 0
@@ -79,22 +84,20 @@ class RandomPlay:
             except Exception as problem:
                 self._raised("step()", problem)
                 return
-            if not isinstance(result, tuple) or len(result) != 5:
-                rule = "step() returns (observation, reward, terminated, truncated, info)."
-                remedy = "Return all five; a single 'done' is to be split into terminated and truncated."
-                self._note(error("results", f"step() returned {_shape_of(result)}", rule, remedy))
+            if not self._note_broken("results", broken_form("step", result)):
                 return
             observation, reward, terminated, truncated, info = result
-            self._look_at_info(info)
-            self._look_at_reward(reward)
-            self._look_at_flags(terminated, truncated)
-            if not self._look_at_observation(observation):
+            self._note_broken("info", broken_info(info))
+            self._note_broken("reward", broken_reward(reward))
+            if not (self._look_at_observation(observation) and self._look_at_flags(terminated, truncated)):
                 return
             if terminated or truncated:
                 self._ends.append((length, bool(terminated), bool(truncated)))
                 length = 0
                 if not self._reset():
                     return
+            elif not self._look_at_mask(observation, info):
+                return
 
     def _raised(self, where: str, problem: Exception) -> bool:
         found = f"{where} raised {type(problem).__name__}: {problem}, at {self._place}"
@@ -102,39 +105,31 @@ class RandomPlay:
         self._note(error("exceptions", found, "No action that the action space allows may raise.", remedy))
         return False
 
-    def _look_at_info(self, info: Any) -> None:
-        if not isinstance(info, dict):
-            found = f"info is {type(info).__name__} at {self._place}"
-            self._note(error("info", found, "info is a dict.", "Return {} where there is nothing to say."))
-
-    def _look_at_reward(self, reward: Any) -> None:
-        rule, remedy = "A reward is one finite number.", "Return float(reward), and look for divisions by zero."
-        if not isinstance(reward, (numbers.Real, np.bool_)) and not (
-            isinstance(reward, np.ndarray) and reward.ndim == 0
-        ):
-            self._note(error("reward", f"{reward!r:.60} ({type(reward).__name__}) at {self._place}", rule, remedy))
-        elif not math.isfinite(float(reward)):
-            self._note(error("reward", f"{float(reward)} at {self._place}", rule, remedy))
-
-    def _look_at_flags(self, terminated: Any, truncated: Any) -> None:
+    def _look_at_flags(self, terminated: Any, truncated: Any) -> bool:
+        """Whether they can be read; a number that stands for a truth value is worth a word."""
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
-            if not isinstance(flag, (bool, np.bool_)):
+            if not isinstance(flag, (bool, np.bool_)) and broken_flags(flag, False) is None:
                 found = f"{name} is {type(flag).__name__} ({flag!r:.40}) at {self._place}"
                 self._note(warning("end flags", found, "terminated and truncated are bool.", f"Return bool({name})."))
+        return self._note_broken("end flags", broken_flags(terminated, truncated))
 
     def _look_at_observation(self, observation: Any) -> bool:
-        self._look_at_reuse(observation)
         rule = f"Every observation is in observation_space, {self._env.observation_space}."
         try:
             encoded = self._codec.stack([observation])
-        except (Unfit, ValueError, TypeError) as problem:
+        except UNREADABLE as problem:
             self._note(error("observation", f"{problem}, at {self._place}", rule, OBSERVATION_REMEDY))
             return False
-        reason = self._space.ranked(batch=True).mismatch(encoded)
-        if reason is not None:
-            remedy = "Widen the bounds of observation_space (components that scale by them would be misled), or clip."
-            self._note(warning("bounds", f"{reason}, at {self._place}", rule, remedy))
+        self._look_at_reuse(observation)
+        broken = outside_bounds(self._space, encoded)
+        if broken is not None:
+            self._note(warning("bounds", f"{broken.found}, at {self._place}", broken.rule, broken.remedy))
         return True
+
+    def _look_at_mask(self, observation: Any, info: Any) -> bool:
+        """Whether there is a legal action, where a mask says which ones are."""
+        masks = [told[ACTION_MASK] for told in (observation, info) if isinstance(told, dict) and ACTION_MASK in told]
+        return self._note_broken("action mask", None if all(np.any(mask) for mask in masks) else NO_CHOICE)
 
     def _look_at_reuse(self, observation: Any) -> None:
         if self._previous is not None:
@@ -159,7 +154,7 @@ class RandomPlay:
             "info": "info is a dict",
             "buffers": "observations are fresh arrays",
         }
-        stopped = bool({"seeding", "exceptions", "results", "observation"} & self._found.keys())
+        stopped = any(f.level == "error" and f.what not in ("info", "reward") for f in self._found.values())
         return findings + [ok(k, text) for k, text in passed.items() if k not in self._found and not stopped]
 
     def _episode_ends(self) -> Iterator[CheckResult]:
@@ -182,7 +177,3 @@ class RandomPlay:
 
 def _arrays(observation: Any) -> list[np.ndarray]:
     return [leaf for leaf in leaves(observation) if isinstance(leaf, np.ndarray)]
-
-
-def _shape_of(result: Any) -> str:
-    return f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__

@@ -15,6 +15,7 @@ from starling.core.spaces import Dict, Space
 from starling.core.trees import Tree, leaves, map_leaves, refilled
 from starling.envs.protocol import Episode, Step
 from starling.envs.rows import rows_from, shared
+from starling.envs.step_note import NOTE
 
 __all__ = ["SharedRows"]
 
@@ -39,6 +40,7 @@ class SharedRows:
             ("truncated", (count,), "bool"),
         ]
         self.fields += [("returns", (count,), "float64"), ("lengths", (count,), "int64")]
+        self.fields += [("notes", (count, NOTE), "int64")]
         self.segment = Segment(self.fields, descriptor)
         arrays = self.segment.arrays
         found: dict[str, Tree] = {
@@ -51,6 +53,7 @@ class SharedRows:
         self._action_leaves, self._obs_leaves, self._final_leaves = map(leaves, (self.action, self.obs, self._final))
         self.reward, self.terminated, self.truncated = (arrays[name] for name in ("reward", "terminated", "truncated"))
         self._returns, self._lengths = arrays["returns"], arrays["lengths"]
+        self.notes = arrays["notes"]  # of what each worker is about to do: see ``step_note``
         self._none, self._all = shared(False, count), shared(True, count)
 
     def write_actions(self, rows: Rows, action: Tree) -> None:

@@ -22,10 +22,36 @@ import numpy as np
 from starling.core import spaces
 from starling.core.errors import SpaceError
 
-__all__ = ["ACTION_MASK", "SUPPORTED", "from_gymnasium", "to_gymnasium"]
+__all__ = ["ACTION_MASK", "KINDS", "SUPPORTED", "declaration", "declared_space", "from_gymnasium", "to_gymnasium"]
 
+KINDS = ("observation_space", "action_space")  # of spaces, as an environment declares them
 ACTION_MASK = "action_mask"
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these"
+
+
+def declared_space(env: Any, kind: str, name: str) -> spaces.Space:
+    """The Starling space of what ``env``, called ``name``, declares as ``kind``."""
+    declared = declaration(env, kind, name)
+    try:
+        found = from_gymnasium(declared)
+    except SpaceError as error:
+        raise SpaceError(f"{name}, {kind}: {error}") from None
+    if not found.nbytes:
+        raise SpaceError(
+            f"{name}, {kind}: {declared} is empty. A space has at least one number; give one that is always 0 where "
+            "there is nothing to tell."
+        )
+    return found
+
+
+def declaration(env: Any, kind: str, name: str) -> Any:
+    """What ``env`` declares as ``kind``."""
+    try:
+        return getattr(env, kind)
+    except AttributeError as error:
+        raise SpaceError(
+            f"{name}: there is no {kind} ({error}). An environment declares its spaces; set both in its constructor."
+        ) from None
 
 
 def from_gymnasium(space: gym.Space[Any], path: str = "") -> spaces.Space:
@@ -44,9 +70,15 @@ def from_gymnasium(space: gym.Space[Any], path: str = "") -> spaces.Space:
         return spaces.Tuple(*(from_gymnasium(c, _join(path, i)) for i, c in enumerate(space.spaces)))
     place = f" at {path!r}" if path else ""
     raise SpaceError(
-        f"the space {type(space).__name__}{place} arrived ({space!r:.120}); supported are {SUPPORTED}. "
-        "Wrap the environment so that it uses one of these."
+        f"the space {_kind_of(space)}{place} arrived ({space!r:.120}); supported are {SUPPORTED}. "
+        "Declare one of these, of the package gymnasium, or wrap the environment so that it does."
     )
+
+
+def _kind_of(space: Any) -> str:
+    """The name of its class, with the package of a class that is not Gymnasium's: Gym had a Box too."""
+    package = type(space).__module__.partition(".")[0]
+    return type(space).__name__ if package in ("gymnasium", "builtins") else f"{package}'s {type(space).__name__}"
 
 
 def _from_entry(key: str, space: gym.Space[Any], path: str) -> spaces.Space:

@@ -79,18 +79,18 @@ class Tolerant(gym.Env[Any, Any]):
         self._env = construct()
         self.observation_space, self.action_space = self._env.observation_space, self._env.action_space
         self.metadata = self._env.metadata
-        self._seen: Any = None  # the last observation, and the info that came with it
-        self._info: dict[str, Any] = {}
+        self._last: Any = None  # what the last call gave, which whoever called it refuses where it is no result
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         while True:
             try:
                 with self._tolerance.limit():
-                    self._seen, self._info = self._env.reset(seed=seed, options=options)
+                    result = self._env.reset(seed=seed, options=options)
             except Exception as error:
                 self._anew(error, "reset")
             else:
-                return self._seen, self._info
+                self._last = result
+                return result
 
     def step(self, action: Any) -> Any:
         try:
@@ -101,9 +101,14 @@ class Tolerant(gym.Env[Any, Any]):
                 result = self._env.step(action)
         except Exception as error:
             self._anew(error, "step")
-            return self._seen, 0.0, False, True, {**self._info, CRASHED: True}
-        self._seen, self._info = result[0], result[4]
+            return self._cut_short()
+        self._last = result
         return result
+
+    def _cut_short(self) -> Any:
+        """The result of a step that crashed: what was last seen, and the end of the episode."""
+        seen, info = self._last[0], self._last[-1]
+        return seen, 0.0, False, True, {**(info if isinstance(info, dict) else {}), CRASHED: True}
 
     def _anew(self, error: Exception, method: str) -> None:
         self._tolerance.crashed(error)

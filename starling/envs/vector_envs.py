@@ -22,15 +22,28 @@ from starling.core.random import generator_state, restore_generator, stream
 from starling.core.spaces import Bool, Dict, Space
 from starling.core.trees import Tree, map_leaves
 from starling.envs.actions import ActionCodec
+from starling.envs.bounds import BoundsWatch
 from starling.envs.extras import ExtrasCodec, extras_codec, missing
 from starling.envs.failures import require_count
-from starling.envs.observations import Codec, MaskedCodec, Unfit, all_finite, mask_codec, observation_codec
+from starling.envs.masks import NO_CHOICE, has_mask, rows_without_choice
+from starling.envs.observations import (
+    UNREADABLE,
+    Codec,
+    MaskedCodec,
+    Unfit,
+    all_finite,
+    mask_codec,
+    observation_codec,
+)
+from starling.envs.promises import broken_flags, broken_form, broken_info, broken_reward, shown
 from starling.envs.protocol import Envs, Episode, Step
 from starling.envs.rows import put_row, rows_from, shared
 from starling.envs.snapshots import put_back, snapshot
-from starling.envs.spaces import ACTION_MASK, from_gymnasium
+from starling.envs.spaces import ACTION_MASK, declared_space
 
 __all__ = ["VectorEnvs", "autoreset_mode"]
+
+BOOL = np.dtype(np.bool_)
 
 
 def autoreset_mode(env: VectorEnv[Any, Any, Any], name: str) -> AutoresetMode:
@@ -62,10 +75,10 @@ class VectorEnvs(Envs):
         self._mode = autoreset_mode(env, name)
         self._seed, self._restores = seed, 0
         self._rng = stream(seed, "env", "vector")
-        self.observation_space: Space = from_gymnasium(env.single_observation_space)
+        self.observation_space: Space = declared_space(env, "single_observation_space", name)
+        self.action_space = declared_space(env, "single_action_space", name)
         self._codec: Codec = observation_codec(env.single_observation_space)
         self._actions = ActionCodec(env.single_action_space, self.count)
-        self.action_space = self._actions.space
         self._shape = (self.count,)
         self._all = shared(True, self.count)
         self._now = 0  # steps taken
@@ -75,6 +88,8 @@ class VectorEnvs(Envs):
         self._extras: ExtrasCodec | None = None
         # The first episodes begin here, because only a reset tells whether the environment delivers action masks.
         self._obs = self._begin(first=True, extras=extras)
+        self._watch = BoundsWatch(name, self.observation_space)
+        self._watch.look(self._obs, self._now)
         self._fresh = True
 
     def reset(self) -> Tree:
@@ -94,7 +109,11 @@ class VectorEnvs(Envs):
         if extras:
             self._attach_extras(extras, infos)
             obs, infos = self._call_reset(seed=seed)
-        return self._encode(obs, infos)
+        self._masked = has_mask(self.observation_space)
+        begun = self._encode(obs, infos)
+        if self._masked:
+            self._require_choices(begun)
+        return begun
 
     def _attach_extras(self, names: Sequence[str], infos: dict[str, Any]) -> None:
         """Find what the extras look like, by one step after the reset that gave ``infos``."""
@@ -102,30 +121,29 @@ class VectorEnvs(Envs):
         if isinstance(self._codec, MaskedCodec):
             action = np.argmax(infos[ACTION_MASK], axis=-1)
         try:
-            infos = self._env.step(self._actions.batch(action))[4]
+            result = self._env.step(self._actions.batch(action))
         except Exception as error:
             self._raised("step", error)
+        infos = self._parts("step", result)[-1]
         try:
             self._extras = extras_codec(
                 names, {key: rows[0] for key, rows in infos.items() if isinstance(rows, np.ndarray)}
             )
         except Unfit as error:
-            raise EnvError(f"{self._place()}: {error}.") from error
+            raise EnvError(f"{self._place()}: {error}.") from None
         self.extras_space = self._extras.space
 
     def step(self, action: Any) -> Step:
         sent = self._actions.batch(self._actions.accept(action))
         try:
-            raw_obs, raw_reward, terminations, truncations, infos = self._env.step(sent)
+            result = self._env.step(sent)
         except Exception as error:
             self._raised("step", error)
         self._now += 1
+        raw_obs, reward, terminated, truncated, infos = self._read(result)
         obs = self._encode(raw_obs, infos)
-        reward = np.array(raw_reward, np.float32)
-        terminated = np.array(terminations, np.bool_)
-        truncated = np.array(truncations, np.bool_)
-        if not (reward.shape == terminated.shape == truncated.shape == self._shape and all_finite(reward)):
-            self._refuse(reward, terminated, truncated)
+        if self._now >= self._watch.next:
+            self._watch.look(obs, self._now)
         ended, valid = terminated | truncated, self._all
         if self._waiting is None:
             self._returns += reward
@@ -137,10 +155,18 @@ class VectorEnvs(Envs):
             self._waiting = None
         extras = {} if self._extras is None else self._take_extras(self._extras, infos, valid, ended)
         step = Step(obs, reward, terminated, truncated, None, valid, [], extras)
-        if 1 not in ended.tobytes():  # a search of bytes: less than half the cost of any()
-            self._obs = obs
-            return step
-        return self._finish(step, ended, infos)
+        if 1 in ended.tobytes():  # a search of bytes: less than half the cost of any()
+            self._finish(step, ended, infos)
+        if self._masked:
+            self._require_choices(step.obs)
+        self._obs = step.obs
+        return step
+
+    def _require_choices(self, obs: Tree) -> None:
+        """Refuse masks that allow nothing, but in rows where the next action has no effect."""
+        for i in rows_without_choice(obs):
+            if self._waiting is None or not self._waiting[i]:
+                raise EnvError(f"{self._place()}, environment {i}: {NO_CHOICE}")
 
     def _take_extras(
         self, codec: ExtrasCodec, infos: dict[str, Any], valid: np.ndarray, ended: np.ndarray
@@ -159,7 +185,7 @@ class VectorEnvs(Envs):
                 taken[key][rows] = self._fitted(functools.partial(codec.fit, key), values)
         return taken
 
-    def _finish(self, step: Step, ended: np.ndarray, infos: dict[str, Any]) -> Step:
+    def _finish(self, step: Step, ended: np.ndarray, infos: dict[str, Any]) -> None:
         """The step in which at least one episode ended: report it, and see that the next begins."""
         rows = np.flatnonzero(ended).tolist()
         step.episodes = [Episode(i, float(self._returns[i]), int(self._now - self._began[i])) for i in rows]
@@ -167,17 +193,49 @@ class VectorEnvs(Envs):
         if self._mode is AutoresetMode.NEXT_STEP:
             self._waiting = ended
         step.obs, step.final_obs = self._successors(step.obs, ended, infos)
-        self._obs = step.obs
-        return step
 
-    def _refuse(self, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> NoReturn:
-        for what, array in (("rewards", reward), ("terminations", terminated), ("truncations", truncated)):
-            if array.shape != self._shape:
+    def _parts(self, method: str, result: Any) -> Any:
+        """What reset() or step() returned, which has as many parts as it should."""
+        broken = broken_form(method, result) or broken_info(result[-1])
+        if broken is not None:
+            raise EnvError(f"{self._place()}: {broken}")
+        return result
+
+    def _read(self, result: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """The parts of what step() returned, its rewards and flags as arrays [B] of our own."""
+        try:
+            raw_obs, rewards, terminations, truncations, infos = result
+            reward = np.array(rewards, np.float32)
+            terminated, truncated = np.array(terminations), np.array(truncations)
+        except UNREADABLE:
+            self._refuse(result)
+        if terminated.dtype is not BOOL or truncated.dtype is not BOOL:
+            terminated, truncated = self._as_flags(terminated, result), self._as_flags(truncated, result)
+        shapes_fit = reward.shape == terminated.shape == truncated.shape == self._shape
+        if not (shapes_fit and all_finite(reward) and isinstance(infos, dict)):
+            self._refuse(result)
+        return raw_obs, reward, terminated, truncated, infos
+
+    def _as_flags(self, array: np.ndarray, result: Any) -> np.ndarray:
+        if array.dtype.kind not in "biu":
+            self._refuse(result)
+        return array.astype(np.bool_)
+
+    def _refuse(self, result: Any) -> NoReturn:
+        """Say what is wrong with what step() returned."""
+        _, rewards, terminations, truncations, _ = self._parts("step", result)
+        arrived = {"rewards": rewards, "terminations": terminations, "truncations": truncations}
+        columns = {what: np.asarray(values, object) for what, values in arrived.items()}
+        for what, column in columns.items():
+            if column.shape != self._shape:
                 raise EnvError(
-                    f"{self._place()}: {what} of shape {list(array.shape)} arrived, [{self.count}] expected."
+                    f"{self._place()}: {what} of shape {list(column.shape)} arrived, [{self.count}] expected."
                 )
-        bad = int(np.flatnonzero(~np.isfinite(reward))[0])
-        raise EnvError(f"{self._place()}: the reward {reward[bad]} of environment {bad} arrived, expected a number.")
+        for i, (reward, *flags) in enumerate(zip(*columns.values())):
+            broken = broken_reward(reward) or broken_flags(*flags)
+            if broken is not None:
+                raise EnvError(f"{self._place()}, environment {i}: {broken}")
+        raise EnvError(f"{self._place()}: the rewards {shown(rewards)} cannot be read.")
 
     def _successors(self, obs: Tree, ended: np.ndarray, infos: dict[str, Any]) -> tuple[Tree, Tree]:
         """What the policy acts on next, and the true successors."""
@@ -217,15 +275,16 @@ class VectorEnvs(Envs):
     def _fitted(self, encode: Callable[[Any], Any], value: Any) -> Any:
         try:
             return encode(value)
-        except ValueError as error:
+        except UNREADABLE as error:
             reason = str(error) if isinstance(error, Unfit) else f"it cannot be read: {error}"
-            raise EnvError(f"{self._place()}: what arrived does not fit its space: {reason}.") from error
+            raise EnvError(f"{self._place()}: what arrived does not fit its space: {reason}.") from None
 
     def _call_reset(self, **kwargs: Any) -> Any:
         try:
-            return self._env.reset(**kwargs)
+            result = self._env.reset(**kwargs)
         except Exception as error:
             self._raised("reset", error)
+        return self._parts("reset", result)
 
     def _raised(self, method: str, error: Exception) -> NoReturn:
         raise EnvError(f"{self._place()}: {method}() raised {type(error).__name__}: {error}") from error

@@ -17,13 +17,14 @@ from typing import Any
 import gymnasium as gym
 
 from starling.core.children import end_with
-from starling.core.errors import EnvError, SpaceError, StarlingError
+from starling.core.errors import SpaceError, StarlingError
 from starling.core.importing import imported
 from starling.core.registry import register
 from starling.envs.channels import DONE, ERROR, RESET, Channel, Packet, pack, unpack
 from starling.envs.constructing import single_constructor
 from starling.envs.gym_envs import GymEnvs
 from starling.envs.shared_rows import SharedRows
+from starling.envs.step_note import StepNote
 from starling.envs.together import Together
 from starling.envs.tolerant import Tolerance
 
@@ -39,7 +40,9 @@ class AtOnce:
     def __init__(self, setup: Setup) -> None:
         self.envs = _make(setup, _constructor(setup), setup["share"], setup["first"])
         share = slice(setup["first"], setup["first"] + setup["share"])
-        self._rows = Together(self.envs, _shared(setup, self.envs), share)
+        rows = _shared(setup, self.envs)
+        self.envs.keep(StepNote.into(rows.notes[share]))
+        self._rows = Together(self.envs, rows, share)
 
     def answer(self, asked: Packet, reply: Reply) -> None:
         answer = self._rows.do(asked.code, unpack(asked.content) if asked.content else None)
@@ -57,6 +60,8 @@ class Apart:
         self.envs = {i: _make(setup, construct, 1, i) for i in share}
         self._rows = _shared(setup, self.envs[share[0]])
         self._actions = {i: self._rows.actions(slice(i, i + 1)) for i in share}
+        for i, envs in self.envs.items():
+            envs.keep(StepNote.into(self._rows.notes[i : i + 1]))
 
     def answer(self, asked: Packet, reply: Reply) -> None:
         if asked.code == RESET:
@@ -132,9 +137,10 @@ def _serve(channel: Channel, setup: Setup) -> None:
 
 
 def _failure(error: Exception) -> Packet:
-    cause = error.__cause__ if isinstance(error, EnvError) and error.__cause__ is not None else error
-    text = str(error) if isinstance(error, StarlingError) else f"{type(error).__name__}: {error}"
-    frames = "".join(traceback.format_exception(cause))
+    expected = isinstance(error, StarlingError)
+    text = str(error) if expected else f"{type(error).__name__}: {error}"
+    cause = error.__cause__ if expected else error  # what the environment raised, where it did
+    frames = "" if cause is None else "".join(traceback.format_exception(cause))
     return Packet(ERROR, pack({"type": type(error).__name__, "message": text, "traceback": frames}))
 
 

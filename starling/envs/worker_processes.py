@@ -12,16 +12,20 @@ import time
 import weakref
 from typing import Any
 
+import numpy as np
+
 from starling.core import errors
 from starling.core.children import end_group, start_module
 from starling.core.errors import EnvError, RequestError, StarlingError
 from starling.core.machine import processors
 from starling.envs.channels import ERROR, START, Channel, Packet, pack, unpack
+from starling.envs.step_note import call_under_way
 
 __all__ = ["WorkerProcesses", "WorkerTraceback"]
 
 SPIN = 2e-4  # seconds of looking for a message before sleeping, where a processor is free for it
 GRACE = 5.0  # seconds that workers have to close their environments
+CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -signal.SIGILL}  # as codes of an end
 
 
 class WorkerTraceback(Exception):
@@ -34,11 +38,12 @@ class WorkerTraceback(Exception):
 class WorkerProcesses:
     """A process for each of the ``shares`` of ``count`` rows.
 
-    ``setup`` says what to make of them; see ``worker``. They end with this object, with its process, or by ``close``.
+    ``setup`` says what to make of them; see ``worker``. In ``notes`` they write what they are about to do. They end
+    with this object, with its process, or by ``close``.
     """
 
-    def __init__(self, name: str, count: int, shares: list[slice], setup: dict[str, Any]) -> None:
-        self.shares = shares
+    def __init__(self, name: str, count: int, shares: list[slice], setup: dict[str, Any], notes: np.ndarray) -> None:
+        self.shares, self._notes = shares, notes
         self.spin = SPIN if processors() > len(shares) else 0.0
         self._name, self._started, self._asked = name, False, [False] * len(shares)
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -112,7 +117,7 @@ class WorkerProcesses:
             error = kind(text)
         except TypeError:  # it takes more than a message
             error = RequestError(text)
-        raise error from WorkerTraceback(found["traceback"])
+        raise error from (WorkerTraceback(found["traceback"]) if found["traceback"] else None)
 
     def lost(self, worker: int) -> EnvError:
         """The error of a worker that is gone."""
@@ -129,11 +134,13 @@ class WorkerProcesses:
         rows = f"environment {last}" if share.start == last else f"environments {share.start} to {last}"
         when, remedy = "while it started", "see what it wrote to the error output"
         if self._started:
-            when, remedy = "in the middle of its work", "go on from the last checkpoint"
-        return EnvError(
-            f"{self._name}: worker {worker} with {rows} {how} {when}; {remedy}. Where the system was out of memory, "
-            "use fewer workers or environments."
-        )
+            call = call_under_way(self._notes[share], share.start)
+            when = f"in {call}" if call is not None else "in the middle of its work"
+            remedy = "go on from the last checkpoint"
+        hint = "Where the system was out of memory, use fewer workers or environments."
+        if code in CRASHES:
+            hint = "Native code that the environment calls has crashed; python -X faulthandler shows where."
+        return EnvError(f"{self._name}: worker {worker} with {rows} {how} {when}; {remedy}. {hint}")
 
 
 def _end(channels: list[Channel], processes: list[subprocess.Popen[bytes]]) -> None:

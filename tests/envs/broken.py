@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
+from decimal import Decimal
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+
+FLAGS = {  # terminated and truncated
+    "several ends": (np.array([False, True]), False),
+    "end is text": ("no", False),
+    "end is none": (None, False),
+    "cut is none": (False, None),
+}
+RESULTS = {
+    "four results": lambda obs: (obs, 1.0, False, {}),
+    "no tuple": lambda obs: obs,
+    "nothing returned": lambda obs: None,
+}
 
 
 class Good(gym.Env):
@@ -25,6 +39,10 @@ class Good(gym.Env):
             raise RuntimeError("no ground to stand on")
         if self.fault == "reset without info":
             return self.state.copy()
+        if self.fault == "nothing at reset":
+            return None
+        if self.fault == "reset crashes":
+            ctypes.string_at(0)
         if self.fault == "nan at reset":
             return np.full(2, np.nan, np.float32), {}
         return self.observe(), {}
@@ -48,8 +66,10 @@ class Good(gym.Env):
             terminated, truncated = self.steps >= 10, False
         if self.fault == "flags are numbers":
             return obs, reward, int(terminated), int(truncated), info
-        if self.fault == "four results":
-            return obs, reward, terminated, info
+        if self.steps == self.at and self.fault in FLAGS:
+            terminated, truncated = FLAGS[self.fault]
+        if self.steps == self.at and self.fault in RESULTS:
+            return RESULTS[self.fault](obs)
         return obs, reward, terminated, truncated, info
 
     def go_wrong(self, obs: Any, reward: Any, info: Any) -> tuple[Any, Any, Any]:
@@ -80,10 +100,24 @@ class Good(gym.Env):
                 reward = [1.0]
             case "reward is text":
                 reward = "high"
+            case "reward is huge":
+                reward = 10**400
+            case "reward cannot be shown":
+                reward = 10**10_000
+            case "reward is decimal":
+                reward = Decimal("1.5")
+            case "several rewards":
+                reward = np.array([1.0, 2.0])
             case "info is a list":
                 info = []
+            case "ragged observation":
+                obs = [[1.0], [2.0, 3.0]]
+            case "observation is none":
+                obs = None
             case "step raises":
                 raise ZeroDivisionError("the wheel came off")
+            case "step crashes":
+                ctypes.string_at(0)
             case "not deterministic":
                 obs[0] = np.random.default_rng().random()
         return obs, reward, info

@@ -22,8 +22,8 @@ FAULTS = {
     "wrong shape": ("error", "observation", "[3] arrived, [2] was expected"),
     "text observation": ("error", "observation", "float32 was expected"),
     "out of bounds": ("warning", "bounds", "101"),
-    "nan reward": ("error", "reward", "nan at step 3"),
-    "infinite reward": ("error", "reward", "-inf at step 3"),
+    "nan reward": ("error", "reward", "the reward nan (float) arrived at step 3"),
+    "infinite reward": ("error", "reward", "the reward -inf (float) arrived at step 3"),
     "reward is none": ("error", "reward", "NoneType"),
     "reward is a list": ("error", "reward", "list"),
     "reward is text": ("error", "reward", "str"),
@@ -137,6 +137,28 @@ def test_a_vector_environment_that_does_not_repeat_itself_is_a_warning():
     env = SyncVectorEnv([functools.partial(Good, "not deterministic")] * 2)
     (finding,) = serious(check(env, steps=300))
     assert (finding.level, finding.what) == ("warning", "determinism")
+
+
+def test_leaving_the_bounds_is_found_in_a_vector_environment_too():
+    env = SyncVectorEnv([functools.partial(Good, "out of bounds")] * 2)
+    (finding,) = serious(check(env, steps=300))
+    assert (finding.level, finding.what) == ("warning", "bounds")
+    assert "is 101, and the bounds are -100 and 100" in finding.found
+
+
+def test_an_environment_of_which_only_one_can_be_is_an_error():
+    made = []
+
+    def construct():
+        made.append(Good())
+        if len(made) > 1:
+            raise OSError("the port is taken")
+        return made[0]
+
+    (finding,) = serious(check(construct))
+    assert (finding.level, finding.what) == ("error", "exceptions")
+    assert "another one raised EnvError" in finding.found
+    assert "the port is taken" in finding.found
 
 
 def test_errors_come_first():

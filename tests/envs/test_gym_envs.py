@@ -26,10 +26,10 @@ FAULTS = {
     "wrong shape": r"shape \[3\] arrived, \[2\] was expected",
     "scalar observation": r"shape \[\] arrived, \[2\] was expected",
     "text observation": "arrived, float32 was expected",
-    "nan reward": "the reward nan arrived, one finite number was expected",
-    "infinite reward": "the reward -inf arrived",
+    "nan reward": r"the reward nan \(float\) arrived. A reward is one finite number",
+    "infinite reward": "the reward -inf",
     "reward is none": "NoneType",
-    "reward is a list": r"the reward \[1.0\] arrived",
+    "reward is a list": r"the reward \[1.0\] \(list\) arrived",
     "reward is text": "str",
     "four results": "a tuple of 4",
     "step raises": "raised ZeroDivisionError: the wheel came off",
@@ -46,21 +46,20 @@ def faulty(fault: str, which: int = 1) -> GymEnvs:
 def test_a_fault_is_told_with_environment_seed_and_step(fault):
     envs = faulty(fault)
     envs.reset()
-    at = 1 if fault == "four results" else 3
-    for _ in range(at - 1):
+    for _ in range(2):
         envs.step(np.zeros((3, 1), np.float32))
     seed = envs.state()["envs"][1]["seed"]
     with pytest.raises(EnvError, match=FAULTS[fault]) as caught:
         envs.step(np.zeros((3, 1), np.float32))
-    assert f"Good, environment 1, episode seed {seed}, step {at} of the episode" in str(caught.value)
-    assert caught.value.__cause__ is not None
+    assert f"Good, environment 1, episode seed {seed}, step 3 of the episode" in str(caught.value)
+    assert (caught.value.__cause__ is not None) == (fault == "step raises")
 
 
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
         ("reset raises", "raised RuntimeError: no ground to stand on"),
-        ("reset without info", "returned ndarray, \\(obs, info\\) was expected"),
+        ("reset without info", r"returned ndarray. reset\(\) returns \(observation, info\)"),
         ("nan at reset", "2 of 2 numbers are not finite"),
     ],
 )
@@ -96,7 +95,8 @@ def test_very_large_finite_numbers_pass():
         def observe(self):
             return np.full(2, 3e38, np.float32)
 
-    envs = GymEnvs(Large, 2, 0, "Large")
+    with pytest.warns(UserWarning, match="Large: the observation, number"):
+        envs = GymEnvs(Large, 2, 0, "Large")
     assert (envs.reset() == np.float32(3e38)).all()
     assert np.isfinite(envs.step(np.zeros((2, 1), np.float32)).obs).all()
 
@@ -381,7 +381,7 @@ def test_a_reward_too_large_to_carry_is_refused():
 
     envs = GymEnvs(Lavish, 1, 0, "Lavish")
     envs.reset()
-    with pytest.warns(RuntimeWarning, match="overflow"), pytest.raises(EnvError, match=r"the reward 1e\+300 arrived"):
+    with pytest.warns(RuntimeWarning, match="overflow"), pytest.raises(EnvError, match=r"the reward 1e\+300 .*arrived"):
         envs.step(np.zeros((1, 1), np.float32))
 
 

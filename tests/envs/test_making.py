@@ -5,10 +5,12 @@ from __future__ import annotations
 import builtins
 import functools
 import sys
+import warnings
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import SyncVectorEnv
 
 from starling.core.errors import ConfigError, EnvError, MissingExtraError, RequestError, SpaceError, UnknownNameError
@@ -60,6 +62,36 @@ def test_an_id_with_a_module_imports_it_first(tmp_path, monkeypatch):
     with make("walks_of_mine:Walk-v0", 2, 0) as envs:
         assert envs.name == "walks_of_mine:Walk-v0"
     gym.registry.pop("Walk-v0")
+
+
+def test_an_id_with_its_module_has_the_vectorised_form_too():
+    with make("gymnasium:CartPole-v1", 8, 0) as envs, make("CartPole-v1", 8, 0) as other:
+        assert isinstance(envs, VectorEnvs)
+        np.testing.assert_array_equal(envs.reset(), other.reset())
+
+
+def no_vector(num_envs, **settings):
+    raise RuntimeError("only one at a time")
+
+
+class Undeclared(SyncVectorEnv):
+    """Does not say how it begins new episodes, and has no spaces."""
+
+    def __init__(self, num_envs, **settings):
+        super().__init__([Good] * num_envs)
+        self.metadata = {"autoreset_mode": None}
+        del self.single_observation_space
+
+
+@pytest.mark.parametrize("vector", [no_vector, Undeclared, "nowhere_at_all:Vector", lambda num_envs: None])
+@pytest.mark.parametrize("limit", [None, 7])
+def test_a_vectorised_form_with_which_anything_is_wrong_is_not_taken(vector, limit, monkeypatch):
+    spec = EnvSpec("Walk-v0", Good, max_episode_steps=limit, vector_entry_point=vector)
+    monkeypatch.setitem(gym.registry, "Walk-v0", spec)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Gymnasium's, of the missing mode
+        with make("Walk-v0", 8, 0) as envs:
+            assert isinstance(envs, GymEnvs)
 
 
 def test_a_constructor_makes_gym_envs_and_is_called_count_times():

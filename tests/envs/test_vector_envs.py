@@ -30,7 +30,7 @@ class Reusing(VectorEnv):
 
     def step(self, actions):
         self.buffer += 1
-        reward, flags = np.ones(2), np.zeros(2, bool)
+        reward, flags, infos = np.ones(2), np.zeros(2, bool), {}
         match self.fault:
             case "nan observation":
                 self.buffer[1] = np.nan
@@ -38,9 +38,29 @@ class Reusing(VectorEnv):
                 reward[1] = np.nan
             case "column of rewards":
                 reward = reward[:, None]
+            case "rewards of none":
+                reward = [1.0, None]
+            case "huge reward":
+                reward = [1.0, 10**400]
+            case "no rewards":
+                reward = None
+            case "several rewards":
+                reward = [np.ones(3), 1.0]
+            case "flags of text":
+                flags = np.array(["no", "no"])
+            case "flags of none":
+                flags = [False, None]
+            case "one flag":
+                flags = False
+            case "infos is none":
+                infos = None
+            case "four results":
+                return self.buffer, reward, flags, infos
+            case "nothing returned":
+                return None
             case "raises":
                 raise ZeroDivisionError("out of fuel")
-        return self.buffer, reward, flags, flags, {}
+        return self.buffer, reward, flags, flags, infos
 
 
 def test_observations_are_copied_from_a_buffer_that_is_reused():
@@ -53,8 +73,18 @@ def test_observations_are_copied_from_a_buffer_that_is_reused():
     ("fault", "message"),
     [
         ("nan observation", "1 of 2 numbers are not finite"),
-        ("nan reward", "the reward nan of environment 1"),
+        ("nan reward", "environment 1: the reward nan"),
         ("column of rewards", r"rewards of shape \[2, 1\] arrived, \[2\] expected"),
+        ("rewards of none", r"environment 1: the reward None \(NoneType\) arrived"),
+        ("huge reward", "environment 1: the reward 1000"),
+        ("no rewards", r"rewards of shape \[\] arrived"),
+        ("several rewards", "environment 0: the reward array"),
+        ("flags of text", r"environment 0: terminated='no' \(str\) arrived"),
+        ("flags of none", r"environment 1: terminated=None \(NoneType\) arrived"),
+        ("one flag", r"terminations of shape \[\] arrived"),
+        ("infos is none", r"info=None \(NoneType\) arrived. info is a dict"),
+        ("four results", r"step\(\) returned a tuple of 4. step\(\) returns \(observation, reward,"),
+        ("nothing returned", r"step\(\) returned NoneType"),
         ("raises", r"step\(\) raised ZeroDivisionError: out of fuel"),
     ],
 )
@@ -68,6 +98,28 @@ def test_a_fault_is_told_with_the_name_and_the_step(fault, message):
         envs.step([0, 0])
     assert "Reusing, 2 environments, step" in str(caught.value)
     assert "under seed 7" in str(caught.value)
+
+
+def test_flags_that_are_numbers_are_taken():
+    class Numbers(Reusing):
+        def step(self, actions):
+            obs, reward, *_ = super().step(actions)
+            return obs, reward, np.array([0, 1]), [0, 0], {}
+
+    envs = VectorEnvs(Numbers(), 0, "Numbers")
+    envs.reset()
+    step = envs.step([0, 0])
+    assert (step.terminated.tolist(), step.truncated.tolist()) == ([False, True], [False, False])
+
+
+@pytest.mark.parametrize("result", [None, np.zeros((3, 1)), (np.zeros((2, 1)), None)])
+def test_a_reset_that_gives_no_pair_is_told(result):
+    class Old(Reusing):
+        def reset(self, *, seed=None, options=None):
+            return result
+
+    with pytest.raises(EnvError, match=r"Old, 2 environments, .*(reset\(\) returned|info=None)"):
+        VectorEnvs(Old(), 0, "Old")
 
 
 @pytest.mark.parametrize("mode", [None, "sometimes"])
