@@ -22,6 +22,7 @@ __all__ = [
     "SamplesPerInsert",
     "Selector",
     "SequenceAdder",
+    "ServerLimits",
     "ServerLostError",
     "ShardedSampler",
     "ShardedWriter",
@@ -62,6 +63,7 @@ _HOMES = {
     "SamplesPerInsert": "starling.data.tables.limiters",
     "Selector": "starling.data.tables.selectors",
     "SequenceAdder": "starling.data.adders.sequences",
+    "ServerLimits": "starling.data.server.limits",
     "ServerLostError": "starling.data.server.wire",
     "ShardedSampler": "starling.data.server.shards",
     "ShardedWriter": "starling.data.server.shards",
@@ -98,6 +100,7 @@ if TYPE_CHECKING:
     from starling.data.frames.pool import FramePool
     from starling.data.saving.checkpoints import Checkpointer
     from starling.data.server.clients import ask_server
+    from starling.data.server.limits import ServerLimits
     from starling.data.server.samplers import Sampler
     from starling.data.server.serving import TableServer
     from starling.data.server.shards import ShardedSampler, ShardedWriter

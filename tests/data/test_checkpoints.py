@@ -458,9 +458,9 @@ def test_nothing_is_compiled_while_a_table_is_frozen(tmp_path, kind):
     ]
     compiled = {id(loop): len(loop.signatures) for loop in loops if isinstance(loop, Dispatcher)}
     sources = sources_of({"t": table})
-    frozen = [source.prepare() for source in sources]
+    frozen = [source.kept.prepare() for source in sources]
     for source, moment in zip(sources, frozen):
-        source.freeze(moment)
+        source.kept.freeze(moment)
     for i in range(5):
         table.insert(points(*range(90 * i, 90 * i + 1 + i)), np.ones(1 + i))
         table.update_priorities(table.sample(3).keys, [1.0, 2.0, 3.0])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from starling.core.errors import ConfigError, DataError
+from starling.core.errors import CheckpointError, ConfigError, DataError
 from starling.core.spaces import Dict, Float, Int, Tuple
 from starling.core.trees import items, nest
 from starling.data import Chunk, NStepAdder, SequenceAdder, Table, TransitionAdder, sequence_signature
@@ -135,5 +135,5 @@ def test_what_a_chunk_cannot_keep_is_refused():
         Chunk(POINT, 0)
     with pytest.raises(DataError, match=r"priorities of 1 items arrived.*take\(\)"):
         gathered().insert_leaves([leaf for _, leaf in items(points(1))], 1, np.ones(1))
-    with pytest.raises(DataError, match="another signature"):
+    with pytest.raises(CheckpointError, match="another signature"):
         gathered().restore(Chunk(Dict(x=Float(())), 1).state())

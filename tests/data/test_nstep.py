@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starling.core.errors import ConfigError, DataError
+from starling.core.errors import CheckpointError, ConfigError, DataError
 from starling.core.spaces import Dict, Float, Int
 from starling.data import NStepAdder, Table, TransitionAdder, transition_signature
 
@@ -100,7 +100,7 @@ def test_a_restored_adder_continues_exactly(n):
     continued.restore(state)
     feed(continued, stream[20:])
     assert stored(tables[0]) == stored(tables[1])
-    with pytest.raises(DataError, match="3 environments"):
+    with pytest.raises(CheckpointError, match=r"float64\[\d, 3\] arrived, .* \(this adder has 2 environments\)"):
         NStepAdder(tables[0], 2, n).restore(state)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starling.core.errors import ConfigError, DataError
+from starling.core.errors import CheckpointError, ConfigError, DataError
 from starling.core.spaces import Dict, Float, Int
 from starling.data import EpisodeAdder, SequenceAdder, Table, sequence_signature, transition_signature
 
@@ -126,7 +126,7 @@ def test_a_restored_adder_continues_exactly():
         continued.add(**step)
     assert len(tables[0]) > 10
     assert stored(tables[0]) == stored(tables[1])
-    with pytest.raises(DataError, match="3 environments"):
+    with pytest.raises(CheckpointError, match=r"'count' int64\[3\] arrived, .* \(this adder has 2 environments\)"):
         SequenceAdder(tables[0], 2).restore(resumed.state())
 
 

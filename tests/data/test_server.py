@@ -186,7 +186,7 @@ def test_what_does_not_fit_is_refused(here, tmp_path):
         TableServer({"t": Table(POINT, 1)}, tmp_path / ("x" * 120))
     with pytest.raises(DataError, match="needs one"):
         ask_server(address, "checkpoint")
-    with pytest.raises(DataError, match="lacks 'tables'"):
+    with pytest.raises(DataError, match="unknown role 'nonsense'"):
         ask_server(address, "nonsense")
     writer.close()
 

@@ -174,12 +174,16 @@ def test_a_pool_of_frames_is_sized_by_what_arrives_also_where_counts_are_read_be
     assert len(feed.table) == 40, "the pool has room for all of them"
 
 
+@pytest.mark.parametrize("axis", [0, -1])
 @pytest.mark.parametrize("stacked", [True, False])
-def test_images_lie_in_a_pool_that_is_as_large_as_they_ask_for(stacked):
-    spaces = StepSpaces(Int((64, 64, 4), 0, 256, "uint8"), Int((), high=2), Dict(), Dict())
+def test_images_lie_in_a_pool_that_is_as_large_as_they_ask_for(stacked, axis):
+    """Whichever axis their planes lie along: EnvPool and Gymnasium stack frames along the first."""
+    obs, following = (
+        np.moveaxis(x, -1, 1) if axis == 0 else x for x in images(1_100, stacked, np.random.default_rng(0))
+    )
+    spaces = StepSpaces(Int(obs.shape[1:], 0, 256, "uint8"), Int((), high=2), Dict(), Dict())
     plan = Transitions(envs=1, capacity=4_000, batch_size=8, learning_starts=8, gamma=0.9)
     feed = plan.feed(spaces, 1, seed=0)
-    obs, following = images(1_100, stacked, np.random.default_rng(0))
     rows = plan.signature(spaces).ranked(batch=True).zeros((1_100,))
     rows |= {"obs": obs, "next_obs": following, "reward": np.arange(1_100, dtype=np.float32)}
     feed.insert(rows)

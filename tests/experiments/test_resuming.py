@@ -127,6 +127,23 @@ def test_a_run_that_was_killed_before_it_saved_anything_begins_anew(formation, t
     assert_one_history(cut, 256)
 
 
+def test_the_record_of_a_run_that_is_resumed_stays_as_it_was(tmp_path, capsys):
+    run = tmp_path / "run"
+    roles = ["--formation", "actor_learner", "--max-lag", "0", "--actors", "2", "--record", "--preset", "none"]
+    process = launch(arguments("a2c", run, 1_000_000, *OFTEN, *roles))
+    stop_at(process, run, 512, signal.SIGINT)
+    finish(process)
+    recorded = {path.name: path.read_bytes() for path in (run / "record").iterdir()}
+    assert any(recorded.values())
+    process = launch(["resume", str(run)])
+    stop_at(process, run, checkpoints(run)[-1] + 512, signal.SIGINT)
+    finish(process)
+    assert {path.name: path.read_bytes() for path in (run / "record").iterdir()} == {**recorded, "cut-short": b""}
+    capsys.readouterr()
+    assert main(["replay", str(run)]) == 1
+    assert "was interrupted and resumed" in capsys.readouterr().err
+
+
 def test_a_second_run_in_the_same_directory_is_refused_naming_the_process(tmp_path, capsys):
     run = tmp_path / "run"
     process = launch(arguments("ppo", run, 10_000_000, *OFTEN))

@@ -12,8 +12,9 @@ from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Int, Leaf, Space
 from starling.data.adders.steps import Inputs, Leaves, Sink, shared_observations
 from starling.data.flattening import unflatten
+from starling.data.untrusted import Untrusted
 
-__all__ = ["VERSION", "VERSION_SPACE", "Adder", "Priority", "VectorStep", "as_sinks"]
+__all__ = ["VERSION", "VERSION_SPACE", "Adder", "Priority", "VectorStep", "as_sinks", "saved_leaves"]
 
 VERSION = "version"  # of the weights that acted
 VERSION_SPACE = Int((), 0, 2**62, "int64")
@@ -141,19 +142,41 @@ class Adder(ABC):
         return {"version": self.version, "shared": shared, **self._unfinished()}
 
     def restore(self, state: Any) -> None:
-        """Continue from ``state()`` of an adder of the same environments and signature."""
-        self._restore_unfinished(state)
-        self.version = int(state["version"])
+        """Continue from ``state()`` of an adder of the same environments and signature; CheckpointError, and no change,
+        where it is of others or damaged. Tables that share frames are restored before."""
+        saved = Untrusted(state, "an adder's state", f"this adder has {self.num_envs} environments")
+        version, unfinished = saved.integer("version"), self._checked(saved)
         if self._sharing:
-            self._sharing.restore(state["shared"])
+            self._sharing.restore(saved.part("shared"))
+        self._resume(unfinished)
+        self.version = version
 
     @abstractmethod
     def _unfinished(self) -> dict[str, Any]:
         """The items that wait for further steps (copies)."""
 
     @abstractmethod
-    def _restore_unfinished(self, state: Any) -> None:
-        """Go on with those; DataError where they are of other environments."""
+    def _checked(self, saved: Untrusted) -> dict[str, Any]:
+        """The same from a state; CheckpointError where they are of another layout."""
+
+    @abstractmethod
+    def _resume(self, unfinished: dict[str, Any]) -> None:
+        """Go on with those."""
+
+    def _check_frames(self, saved: Untrusted, obs: Leaves, waiting: np.ndarray) -> None:
+        """Refuse frame numbers that lead nowhere; ``waiting`` says which observations a later item will have."""
+        if self._sharing:
+            for i, (pool, ids) in enumerate(zip(self._sharing.pools, obs)):
+                if pool is not None:
+                    pool.check_ids(saved, f"obs.{i}", ids, waiting)
+
+
+def saved_leaves(saved: Untrusted, kept: Mapping[str, Leaves]) -> dict[str, Leaves]:
+    """What a state brings in place of the arrays ``kept``."""
+    return {
+        name: [saved.part(name).array(str(i), leaf.shape, leaf.dtype) for i, leaf in enumerate(leaves)]
+        for name, leaves in kept.items()
+    }
 
 
 def _successors(following: Leaves, finals: Leaves, ended: np.ndarray) -> Leaves:

@@ -19,6 +19,7 @@ from starling.core.spaces import Dict
 from starling.core.trees import leaves
 from starling.data.adders.steps import Leaves
 from starling.data.flattening import unflatten
+from starling.data.untrusted import Untrusted
 
 if TYPE_CHECKING:
     from starling.data.frames.base import AnyFramePool
@@ -87,9 +88,11 @@ class Chunk:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from ``state()`` of a chunk of the same signature; what was gathered here is dropped."""
-        given = [np.asarray(state["items"][str(i)]) for i in range(len(state["items"]))]
-        shapes = [(leaf.shape[1:], leaf.dtype) for leaf in given]
-        if shapes != self._layout:
-            raise DataError(f"the state has leaves {shapes}, this chunk {self._layout}; is it of another signature?")
+        items = Untrusted(state, "a chunk's state", "is it of another signature?").part("items")
+        n: int | None = None
+        given = []
+        for i, (shape, dtype) in enumerate(self._layout):
+            given.append(items.array(str(i), (n, *shape), dtype))
+            n = len(given[0])
         self._count = 0
-        self.insert_leaves(given, len(given[0]))
+        self.insert_leaves(given, n or 0)

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from starling.core.errors import ConfigError, DataError
+from starling.core.errors import ConfigError
 from starling.core.spaces import Dict, Float, Space
-from starling.data.adders.base import VERSION, VERSION_SPACE, Adder, Priority, VectorStep, as_sinks
+from starling.data.adders.base import VERSION, VERSION_SPACE, Adder, Priority, VectorStep, as_sinks, saved_leaves
 from starling.data.adders.steps import Leaves, Sink
+from starling.data.untrusted import Untrusted
 
 __all__ = ["NStepAdder", "TransitionAdder", "transition_signature"]
 
@@ -186,18 +187,23 @@ class NStepAdder(Adder):
             "pending": {k: {str(i): leaf.copy() for i, leaf in enumerate(v)} for k, v in self._pending.items()},
         }
 
-    def _restore_unfinished(self, state: Any) -> None:
-        windows, returns = self._windows, np.asarray(state["returns"])
-        if returns.shape != (self.n, self.num_envs):
-            raise DataError(
-                f"the state is of {returns.shape[1]} environments and n={returns.shape[0]}; this adder has "
-                f"{self.num_envs} and n={self.n}."
-            )
-        windows.returns[:], windows.open[:], windows.newest = returns.reshape(-1), state["open"], int(state["newest"])
-        windows.calm = 0
+    def _checked(self, saved: Untrusted) -> dict[str, Any]:
+        returns = saved.array("returns", (self.n, self.num_envs), np.float64)
+        newest = saved.integer("newest", 0, self.n - 1)
+        count = saved.array("open", (self.num_envs,), np.int64, 0, self.n - 1)
+        pending = saved_leaves(saved.part("pending"), self._pending)
+        if pending:
+            age = (newest - np.arange(self.n)[:, None]) % self.n  # [n, 1] of each row
+            self._check_frames(saved, pending["obs"], (age < count).reshape(-1))
+        return {"returns": returns, "newest": newest, "open": count, "pending": pending}
+
+    def _resume(self, unfinished: dict[str, Any]) -> None:
+        windows = self._windows
+        windows.returns[:], windows.open[:] = unfinished["returns"].reshape(-1), unfinished["open"]
+        windows.newest, windows.calm = unfinished["newest"], 0
         for name, leaves in self._pending.items():
-            for i, leaf in enumerate(leaves):
-                leaf[...] = state["pending"][name][str(i)]
+            for leaf, saved in zip(leaves, unfinished["pending"][name]):
+                leaf[...] = saved
 
 
 def _taken(ring: np.ndarray, places: slice | np.ndarray) -> np.ndarray:

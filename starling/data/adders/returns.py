@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from starling.data.untrusted import Untrusted
+
 __all__ = ["ReturnsSoFar"]
 
 
@@ -25,4 +27,8 @@ class ReturnsSoFar:
         return self._running.copy()
 
     def restore(self, state: Any) -> None:
-        self._running = np.array(state)
+        """Continue from ``state()`` of as many environments."""
+        size = self._running.size
+        saved = Untrusted({"returns": state}, "the returns so far", f"there are {size} environments here")
+        wide = getattr(state, "dtype", None) == np.float64  # as rewards are that came in sixty-four bits
+        self._running = saved.array("returns", (size,), np.float64 if wide else np.float32).copy()

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from starling.core.errors import ConfigError, DataError
+from starling.core.errors import ConfigError
 from starling.core.spaces import Bool, Dict, Float, Leaf, Space, Tuple
-from starling.data.adders.base import VERSION, VERSION_SPACE, Adder, Priority, VectorStep, as_sinks
+from starling.data.adders.base import VERSION, VERSION_SPACE, Adder, Priority, VectorStep, as_sinks, saved_leaves
 from starling.data.adders.steps import Sink
+from starling.data.untrusted import Untrusted
 
 __all__ = ["EpisodeAdder", "SequenceAdder", "sequence_signature"]
 
@@ -178,13 +179,19 @@ class SequenceAdder(Adder):
             "rows": {k: {str(i): leaf.copy() for i, leaf in enumerate(v)} for k, v in self._rows.items()},
         }
 
-    def _restore_unfinished(self, state: Any) -> None:
-        if np.shape(state["count"]) != self._count.shape:
-            raise DataError(f"the state is of {np.size(state['count'])} environments; this adder has {self.num_envs}.")
-        self._count[:], self._first[:] = state["count"], state["first"]
+    def _checked(self, saved: Untrusted) -> dict[str, Any]:
+        count = saved.array("count", (self.num_envs,), np.int64, 0, self.length - 1)
+        first = saved.array("first", (self.num_envs,), np.bool_)
+        rows = saved_leaves(saved.part("rows"), self._rows)
+        begun = (count > 0)[:, None] & (np.arange(self.length + 1) <= count[:, None])  # with the last step's successor
+        self._check_frames(saved, rows["obs"], begun)
+        return {"count": count, "first": first, "rows": rows}
+
+    def _resume(self, unfinished: dict[str, Any]) -> None:
+        self._count[:], self._first[:] = unfinished["count"], unfinished["first"]
         for name, leaves in self._rows.items():
-            for i, leaf in enumerate(leaves):
-                leaf[...] = state["rows"][name][str(i)]
+            for leaf, saved in zip(leaves, unfinished["rows"][name]):
+                leaf[...] = saved
 
 
 def EpisodeAdder(

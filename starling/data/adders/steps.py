@@ -11,6 +11,7 @@ import numpy as np
 from starling.core.errors import ConfigError, DataError
 from starling.core.spaces import Dict, Leaf, Space
 from starling.data.flattening import flatten_items
+from starling.data.untrusted import Untrusted
 
 if TYPE_CHECKING:
     from starling.data.frames.base import AnyFramePool
@@ -106,9 +107,18 @@ class SharedObservations:
         steps = [np.stack([held[i] for held in self._held]) for i in range(len(self.pools)) if self._held]
         return {"held": {str(i): ids for i, ids in enumerate(steps)}}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        held = [np.asarray(ids).copy() for _, ids in sorted(state["held"].items(), key=lambda item: int(item[0]))]
-        self._held = deque(map(list, zip(*held)))
+    def restore(self, saved: Untrusted) -> None:
+        """Hold on to the frames of a state again, which the restored pools have counted."""
+        held, steps = [], saved.part("held")
+        for i, pool in enumerate(self.pools if steps.plain else ()):  # nothing is held before the first step
+            held.append(steps.array(str(i), (None, None, pool.depth if pool else 0), np.int32))
+            steps.check(len(held[i]) == len(held[0]) <= self._window, str(i), f"at most {self._window} steps are held")
+            if pool is not None:
+                pool.check_ids(steps, str(i), held[i], np.ones(held[i].shape[:-1], np.bool_))
+        for pool, ids in zip(self.pools, held):
+            if pool is not None:
+                pool.claim(steps, ids)
+        self._held = deque(map(list, zip(*(ids.copy() for ids in held))))
 
 
 def shared_observations(sinks: Sequence[Sink], obs: Space, window: int) -> SharedObservations | None:

@@ -36,6 +36,15 @@ class RecordedEpisode:
     def __len__(self) -> int:
         return int(self.reward.shape[0])
 
+    @classmethod
+    def of(cls, steps: list[dict[str, Any]], last: Any, action_dtype: np.dtype) -> RecordedEpisode:
+        """The episode of these steps, each with ``obs``, ``action``, ``reward`` and its ends, and the ``last``
+        observation."""
+        parts = map_leaves(lambda *x: np.stack(x), *steps)
+        obs = map_leaves(lambda *x: np.stack(x), *[step["obs"] for step in steps], last)
+        ends = parts["terminated"], parts["truncated"]
+        return cls(obs, parts["action"].astype(action_dtype), parts["reward"].astype(np.float64), *ends)
+
 
 def episode_signature(obs: Space, action: Space, **extras: Space) -> Dict:
     """The signature of a dataset of episodes."""

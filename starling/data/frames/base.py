@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
-from starling.core.errors import ConfigError, DataError
+from starling.core.errors import CheckpointError, ConfigError, DataError
 from starling.core.spaces import Int, Leaf
 from starling.data.frames.kernels import COUNT, chain_all, retain_frames
 from starling.data.tables.copy_on_write import FrozenArrays
 from starling.data.tables.kernels import address
 from starling.data.tables.snapshots import Frozen, Snapshot
+from starling.data.untrusted import Untrusted
 
-__all__ = ["AnyFramePool", "Evicts"]
+__all__ = ["AnyFramePool", "Evicts", "all_free"]
 
 
 class Evicts(Protocol):
-    """A table that can give up an item."""
+    """A table that can give up an item, and count how often its items refer to each frame of a pool."""
+
+    @property
+    def lock(self) -> threading.Lock: ...
 
     def evict(self) -> bool: ...
+
+    def references_to(self, pool: AnyFramePool) -> np.ndarray: ...
 
 
 class AnyFramePool(ABC):
@@ -46,12 +53,13 @@ class AnyFramePool(ABC):
         if self.width < 8:
             raise ConfigError(f"a frame of {space} has {self.width} bytes; sharing pays, and works, from 8 on.")
         self.references = np.zeros(self.frames, np.int32)
-        self.free = np.concatenate([[self.frames], np.arange(self.frames - 1, -1, -1)]).astype(np.int32)
+        self.free = all_free(self.frames)
         self.hashes = np.zeros(self.frames, np.uint64)
         self.links = np.full(self.frames, -1, np.int32)
         self.heads = np.full(1 << (self.frames - 1).bit_length(), -1, np.int32)
         self.lock = threading.Lock()
         self.extent = 0  # rows ever written: those beyond hold nothing
+        self._claimed = np.zeros(self.frames, np.int64)  # references that adders took over since ``restore``
         self.snapshot: Snapshot | None = None
         self.keep: dict[str, Any] = defaultdict(lambda: None)  # copies on write of each array, while frozen
         self._owners: list[Evicts] = []
@@ -133,6 +141,11 @@ class AnyFramePool(ABC):
 
     @property
     @abstractmethod
+    def most_frames(self) -> int:
+        """Frames for which there is room, however little they can be compressed."""
+
+    @property
+    @abstractmethod
     def rows(self) -> np.ndarray:
         """The bytes of all frames, in rows that are written whole."""
 
@@ -161,12 +174,82 @@ class AnyFramePool(ABC):
         self.snapshot = None
         self.keep.clear()
 
-    def restore_frozen(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Continue from what ``freeze`` gave, the rows being there; the lock is held by the caller."""
-        self.extent = int(numbers["extent"])
+    def frozen_layout(self, numbers: Untrusted) -> tuple[int, dict[str, int]]:
+        """How many rows ``freeze`` keeps, and numbers in each array; CheckpointError where that cannot be."""
+        sizes = {name: array.size for name, array in self._all_arrays().items()}
+        return numbers.integer("extent", 0, len(self.rows)), sizes
+
+    def check_frozen(self, numbers: Untrusted, arrays: Untrusted) -> None:
+        """CheckpointError unless ``restore_frozen`` may follow these numbers; nothing changes."""
+        own = self._all_arrays()
+        saved = {name: arrays.array(name, array.shape, array.dtype) for name, array in own.items()}
+        arrays.within("references", saved["references"], 0, np.iinfo(np.int32).max)
+        arrays.exactly("free", int(saved["free"][COUNT]), saved["free"][1:], saved["references"] == 0)
+        self.check_rows(arrays, saved, numbers.integer("extent", 0, len(self.rows)))
+
+    def restore_frozen(self, numbers: Untrusted, arrays: Untrusted) -> None:
+        """Continue from what ``freeze`` gave and ``check_frozen`` let pass, the rows being there; the lock is held by
+        the caller."""
+        self.extent = numbers.integer("extent")
         for name, array in self._all_arrays().items():
-            array[...] = arrays[name]
+            array[...] = arrays.get(name)
         chain_all(self.references, self.heads, self.links, self.hashes)
+        self._claimed[:] = 0
+
+    @abstractmethod
+    def check_rows(self, saved: Untrusted, arrays: Mapping[str, np.ndarray], extent: int) -> None:
+        """CheckpointError unless the frames in use lie in the first ``extent`` rows, as these arrays say."""
+
+    @abstractmethod
+    def clear_rows(self) -> None:
+        """Forget where frames lie in the rows."""
+
+    @abstractmethod
+    def damaged_frame(self) -> int:
+        """A frame in use of which the rows hold something else, −1 where there is none."""
+
+    def check_contents(self, owners: Iterable[Evicts] | None = None) -> None:
+        """CheckpointError where the rows that were restored are no frames, or items of the tables (all of them) refer
+        to more than is counted; the tables' locks are held by the caller."""
+        remedy = "the checkpoint is damaged; restore an older one"
+        if (frame := self.damaged_frame()) >= 0:
+            raise CheckpointError(f"frame {frame} of a pool cannot be unpacked to {self.width} bytes; {remedy}.")
+        if (self._counted(self._owners if owners is None else owners) > self.references).any():
+            raise CheckpointError(
+                f"items refer to frames more often than their pool has counted; {remedy}, or all tables that share the "
+                "pool, together."
+            )
+
+    def _counted(self, owners: Iterable[Evicts]) -> np.ndarray:
+        """How often the items of these tables refer to each frame."""
+        return sum((owner.references_to(self) for owner in owners), np.zeros(self.frames, np.int64))
+
+    def check_ids(self, saved: Untrusted, name: str, ids: np.ndarray, used: np.ndarray) -> None:
+        """Refuse frame numbers [..., depth] beyond the pool, stacks with a gap, and ``used`` ones [...] that nobody
+        holds."""
+        saved.within(name, ids, -1, self.frames - 1)
+        saved.check(((ids < 0).all(-1) == (ids < 0).any(-1)).all(), name, "a stack has all of its frames, or none")
+        held = ids[used]
+        saved.check((self.references[held[held >= 0]] > 0).all(), name, "the pool holds the frames it refers to")
+
+    def claim(self, saved: Untrusted, ids: np.ndarray) -> None:
+        """Let a restored adder give these references back later, which the restored pool has counted."""
+        counts = np.bincount(ids[ids >= 0], minlength=self.frames)
+        with contextlib.ExitStack() as locks:
+            for lock in (*(owner.lock for owner in self._owners), self.lock):
+                locks.enter_context(lock)
+            spare = self.references - self._counted(self._owners) - self._claimed
+            saved.check((counts <= spare).all(), "held", "the pool has counted it; restore the tables first")
+            self._claimed += counts
+
+    def clear(self) -> None:
+        """Let go of everything; the lock is held by the caller."""
+        self.extent = 0
+        self.references[:] = 0
+        self.free[:] = all_free(self.frames)
+        self.heads[:] = -1
+        self._claimed[:] = 0
+        self.clear_rows()
 
     def state(self) -> dict[str, Any]:
         """Everything, as a tree of arrays (copies)."""
@@ -176,12 +259,20 @@ class AnyFramePool(ABC):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from ``state()`` of a pool of the same size."""
-        rows, references = np.asarray(state["rows"]), np.asarray(state["references"])
-        if references.shape != self.references.shape or rows.shape[1:] != self.rows.shape[1:]:
-            raise DataError(
-                f"the state is of {references.size} frames in rows of {rows.shape[1:]}; this pool has {self.frames} in "
-                f"rows of {self.rows.shape[1:]}."
-            )
+        saved, numbers, rows = self.check_state(state)
         with self.lock:
-            self.rows[: rows.shape[0]] = rows
-            self.restore_frozen({"extent": rows.shape[0]}, state)
+            self.rows[: len(rows)] = rows
+            self.restore_frozen(numbers, saved)
+
+    def check_state(self, state: Any) -> tuple[Untrusted, Untrusted, np.ndarray]:
+        """The arrays, numbers and rows of a state; CheckpointError where they are of another pool, or damaged."""
+        saved = Untrusted(state, "a pool's state", f"this pool has {self.frames} frames")
+        rows = saved.array("rows", (None, *self.rows.shape[1:]), self.rows.dtype)
+        numbers = Untrusted({"extent": len(rows)}, "the rows of a pool's state")
+        self.check_frozen(numbers, saved)
+        return saved, numbers, rows
+
+
+def all_free(n: int) -> np.ndarray:
+    """The list of free numbers when all of them are: its length, and the numbers, of which the last goes first."""
+    return np.concatenate([[n], np.arange(n - 1, -1, -1)]).astype(np.int32)

@@ -7,6 +7,7 @@ as it is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from numba import njit
 from starling.core.errors import ConfigError
 from starling.core.memory import refuse_if_too_large
 from starling.core.spaces import Leaf
-from starling.data.frames.base import AnyFramePool
+from starling.data.frames.base import AnyFramePool, all_free
 from starling.data.frames.kernels import COUNT, find_frame, hash_bytes, link_frame, unlink_frame
 from starling.data.tables.copy_on_write import touch
 from starling.data.tables.kernels import address, copy_bytes, fill_bytes, fill_zero, load_1, same_bytes, store_1
+from starling.data.untrusted import Untrusted
 
 __all__ = ["CompressedFramePool", "compress", "decompress"]
 
@@ -188,6 +190,28 @@ def _gather(width, blocks, following, firsts, lengths, packed, column, slots, ta
                 fill_zero(place, width)
 
 
+@njit(cache=True, nogil=True)
+def _damaged_frame(width, references, blocks, following, firsts, lengths, packed):  # type: ignore[no-untyped-def]
+    """The first frame in use that does not decompress to ``width`` bytes, −1 where all do; ``packed`` is scratch."""
+    for frame in range(references.size):
+        length = np.int64(lengths[frame])
+        if references[frame] <= 0 or length == width:
+            continue
+        _read_chain(blocks, following, firsts[frame], length, packed)
+        read, written = 0, 0
+        while read < length:
+            control = load_1(packed + read)
+            if control < 128:
+                read += control + 2
+                written += control + 1
+            else:
+                read += 2
+                written += control - 125
+        if read != length or written != width:
+            return frame
+    return -1
+
+
 class CompressedFramePool(AnyFramePool):
     """Room for ``frames`` frames as long as their compressed bytes fit into ``nbytes``.
 
@@ -204,7 +228,7 @@ class CompressedFramePool(AnyFramePool):
         refuse_if_too_large(f"a pool of {frames:,} compressed frames", {"blocks": count * BLOCK}, "Lower nbytes.")
         self.blocks = np.zeros((count, BLOCK), np.uint8)
         self.following = np.full(count, -1, np.int32)
-        self.free_blocks = np.concatenate([[count], np.arange(count - 1, -1, -1)]).astype(np.int32)
+        self.free_blocks = all_free(count)
         self.generation = np.zeros(count, np.int32)
         self.firsts = np.full(self.frames, -1, np.int32)
         self.lengths = np.zeros(self.frames, np.int32)
@@ -252,6 +276,10 @@ class CompressedFramePool(AnyFramePool):
             np.copyto(out.reshape(shape[0], shape[1], self.elements, self.depth), np.moveaxis(plain, 2, 3))
 
     @property
+    def most_frames(self) -> int:
+        return min(self.frames, len(self.blocks) // self._most)
+
+    @property
     def rows(self) -> np.ndarray:
         return self.blocks
 
@@ -264,3 +292,31 @@ class CompressedFramePool(AnyFramePool):
             "firsts": self.firsts,
             "lengths": self.lengths,
         }
+
+    def check_rows(self, saved: Untrusted, arrays: Mapping[str, np.ndarray], extent: int) -> None:
+        """Each block is part of one frame, or free."""
+        used = arrays["references"] > 0
+        lengths, blocks = arrays["lengths"][used], arrays["firsts"][used]
+        saved.within("lengths", lengths, 1, self.width)
+        taken = np.zeros(len(self.blocks), np.bool_)
+        count = 0
+        while blocks.size:
+            saved.within("firsts", blocks, 0, extent - 1)
+            taken[blocks] = True
+            count += blocks.size
+            lengths = lengths - BLOCK
+            blocks = arrays["following"][blocks[lengths > 0]]
+            lengths = lengths[lengths > 0]
+        saved.check(np.count_nonzero(taken) == count, "following", "a block is part of one frame")
+        saved.exactly("free_blocks", int(arrays["free_blocks"][COUNT]), arrays["free_blocks"][1:], ~taken)
+
+    def clear_rows(self) -> None:
+        self.free_blocks[:] = all_free(len(self.blocks))
+
+    def damaged_frame(self) -> int:
+        return int(
+            _damaged_frame(
+                self.width, self.references, address(self.blocks), self.following, self.firsts, self.lengths,
+                address(self._packed),
+            )
+        )  # fmt: skip

@@ -10,6 +10,7 @@ in an observation and in the one before it, or nowhere.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,10 +18,10 @@ import numpy as np
 
 from starling.core.spaces import Int, Leaf
 from starling.core.trees import Tree, items, leaves
-from starling.data.frames.images import IMAGE_RANK, MOST_PLANES
+from starling.data.frames.images import IMAGE_RANK, planes_of, stack_axis
 from starling.data.frames.pool import FramePool
 
-__all__ = ["Planes", "estimate", "pools_for"]
+__all__ = ["Planes", "estimate", "most_frames", "pools_for"]
 
 SPARE = 1.1  # frames in a pool for every one that is expected
 
@@ -40,13 +41,20 @@ def estimate(images: Mapping[str, Leaf], sample: Sequence[Tree], capacity: int) 
         flat = dict(items(each))
         for path, leaf in images.items():
             found = flat[path].reshape(-1, *leaf.shape[-IMAGE_RANK:])
-            depth = found.shape[-1]
+            axis, depth = stack_axis(leaf.shape), planes_of(leaf.shape)
             whole |= {image.tobytes() for image in found}
-            if depth <= MOST_PLANES:
-                planes |= {plane.tobytes() for image in found for plane in np.moveaxis(image, -1, 0)}
-    stacked = depth <= MOST_PLANES and len(planes) < 0.75 * depth * max(1, len(whole))
+            if axis is not None:
+                planes |= {plane.tobytes() for image in found for plane in np.moveaxis(image, axis, 0)}
+    stacked = depth > 1 and len(planes) < 0.75 * depth * max(1, len(whole))
     different = len(planes) if stacked else len(whole)
     return Planes(stacked, int(SPARE * capacity * max(1.0, different / max(1, count))) + 64 * depth)
+
+
+def most_frames(images: Mapping[str, Leaf], capacity: int) -> int:
+    """The largest number that ``estimate`` may come to."""
+    depths = [planes_of(leaf.shape) for leaf in images.values()]
+    planes = sum(math.prod(leaf.shape[:-IMAGE_RANK]) * depth for leaf, depth in zip(images.values(), depths))
+    return int(SPARE * capacity * planes) + 64 * max(depths)
 
 
 def pools_for(images: Mapping[str, Leaf], planes: Planes) -> dict[str, FramePool]:
@@ -57,7 +65,7 @@ def pools_for(images: Mapping[str, Leaf], planes: Planes) -> dict[str, FramePool
         space = Int(leaf.shape[-IMAGE_RANK:], 0, 256, leaf.dtype)
         key = (space.shape, space.dtype)
         if key not in pools:
-            frames = max(2 * space.shape[-1], planes.frames)
-            pools[key] = FramePool(space, frames, stack_axis=-1 if planes.stacked else None)
+            axis = stack_axis(space.shape) if planes.stacked else None
+            pools[key] = FramePool(space, max(2 * planes_of(space.shape), planes.frames), axis)
         by_path[path] = pools[key]
     return by_path

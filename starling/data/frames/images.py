@@ -7,10 +7,10 @@ import numpy as np
 from starling.core.spaces import Dict, Leaf
 from starling.data.tables.layout import HEADER, Columns
 
-__all__ = ["IMAGE_RANK", "MOST_PLANES", "image_leaves", "least_bytes"]
+__all__ = ["IMAGE_RANK", "image_leaves", "least_bytes", "planes_of", "stack_axis"]
 
 IMAGE_RANK, LEAST_BYTES = 3, 4_096  # of observations that lie in a pool of frames
-MOST_PLANES = 16  # along the last axis of an image that is taken for a stack of frames
+MOST_PLANES = 16  # of an image that may be a stack of frames
 
 
 def image_leaves(signature: Dict) -> dict[str, Leaf]:
@@ -22,6 +22,18 @@ def _is_image(leaf: Leaf) -> bool:
     return leaf.numpy_dtype == np.uint8 and len(leaf.shape) >= IMAGE_RANK and leaf.size >= LEAST_BYTES
 
 
+def stack_axis(shape: tuple[int, ...]) -> int | None:
+    """Along which axis an image may be a stack of planes: the last, or else the first; None where it is none."""
+    image = shape[-IMAGE_RANK:]
+    return -1 if image[-1] <= MOST_PLANES else 0 if image[0] <= MOST_PLANES else None
+
+
+def planes_of(shape: tuple[int, ...]) -> int:
+    """How many planes an image may be a stack of; 1 where it is none."""
+    axis = stack_axis(shape)
+    return 1 if axis is None else shape[-IMAGE_RANK:][axis]
+
+
 def least_bytes(signature: Dict, capacity: int) -> dict[str, int]:
     """Bytes that ``capacity`` items take at the least: each brings one frame that no other has, of a stack one plane.
 
@@ -30,8 +42,7 @@ def least_bytes(signature: Dict, capacity: int) -> dict[str, int]:
     images = image_leaves(signature)
     rows = {path: size for path, size in Columns(signature, capacity).bytes_by_leaf().items() if path not in images}
     shapes = {leaf.shape[-IMAGE_RANK:] for leaf in images.values()}  # images of one shape share a pool
-    planes = [shape[:-1] if shape[-1] <= MOST_PLANES else shape for shape in shapes]
-    frames = sum(capacity * int(np.prod(plane)) for plane in planes)
+    frames = sum(capacity * int(np.prod(shape)) // planes_of(shape) for shape in shapes)
     return {
         "table": sum(rows.values()) + HEADER.itemsize * capacity,
         **({"frames, at least": frames} if frames else {}),

@@ -11,6 +11,7 @@ whoever brings them. A frame is freed when the last item that refers to it has l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from starling.data.frames.kernels import (
 )
 from starling.data.saving.files import map_file
 from starling.data.tables.kernels import address
+from starling.data.untrusted import Untrusted
 
 __all__ = ["FramePool"]
 
@@ -85,9 +87,22 @@ class FramePool(AnyFramePool):
             gather_whole(address(self.data), self.width, flat, slots, flat.shape[1], address(out))
 
     @property
+    def most_frames(self) -> int:
+        return self.frames
+
+    @property
     def rows(self) -> np.ndarray:
         return self.data
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         return {"generation": self.generation}
+
+    def check_rows(self, saved: Untrusted, arrays: Mapping[str, np.ndarray], extent: int) -> None:
+        saved.check(not arrays["references"][extent:].any(), "references", f"only {extent} frames were ever written")
+
+    def clear_rows(self) -> None:
+        """A frame's number says where it lies."""
+
+    def damaged_frame(self) -> int:
+        return -1

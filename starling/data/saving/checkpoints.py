@@ -19,7 +19,6 @@ Nothing is copied at the moment that a checkpoint shows: rows and arrays are fro
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -29,14 +28,16 @@ from typing import Any
 import numpy as np
 
 from starling.core.errors import CheckpointError, ConfigError
-from starling.core.trees import items, nest
-from starling.data.saving.files import read_tensors, write_tensors
+from starling.core.trees import items
+from starling.data.saving.files import digest_of, read_tree, write_tensors
+from starling.data.saving.loading import Loaded, Written, read_source, restore_sources
 from starling.data.saving.manifests import Manifests
 from starling.data.saving.sources import LARGEST_PIECE, Source, batches, sources_of
 from starling.data.saving.warm_up import warm_up
 from starling.data.tables.copy_on_write import FrozenArrays
 from starling.data.tables.snapshots import Frozen
 from starling.data.tables.table import Table
+from starling.data.untrusted import Untrusted
 
 __all__ = ["Checkpointer"]
 
@@ -72,7 +73,7 @@ class Checkpointer:
         self._breath, self._alone = 0.0 if alone else BREATH, alone
         self._tables, self._sources = list(tables.values()), sources_of(tables)
         self._manifests = Manifests(self.directory, keep)
-        self._known: dict[tuple[str, str, int], tuple[str, dict[str, Any]]] = {}  # source, part, block → digest, entry
+        self._known: dict[tuple[str, str, int], Written] = {}  # source, part, block → digest, entry
         self._saving = threading.Lock()
         self._guard = guard
 
@@ -99,15 +100,15 @@ class Checkpointer:
             if not self._alone:
                 warm_up(self._tables)
             self.directory.mkdir(parents=True, exist_ok=True)
-            frozen = [source.prepare() for source in self._sources]
+            frozen = [source.kept.prepare() for source in self._sources]
             try:
                 with contextlib.ExitStack() as locks:  # all at one moment
                     if self._guard is not None:
                         locks.enter_context(self._guard)
                     for source in self._sources:
-                        locks.enter_context(source.lock)
+                        locks.enter_context(source.kept.lock)
                     for source, moment in zip(self._sources, frozen):
-                        source.freeze(moment)
+                        source.kept.freeze(moment)
                     also = self._also() if self._also else None
                 content: dict[str, Any] = {
                     "sources": {
@@ -117,8 +118,8 @@ class Checkpointer:
                 }
             finally:
                 for source in self._sources:
-                    with source.lock:
-                        source.thaw()
+                    with source.kept.lock:
+                        source.kept.thaw()
             if also is not None:
                 content["also"] = self._write_tree(f"{number:08d}-also.safetensors", also)
             return self._manifests.write(number, content)
@@ -143,12 +144,12 @@ class Checkpointer:
             copies = {}
             for name, start, end in batch:
                 out = np.full(end - start, 0, arrays.dtype(name))  # memory is found before others wait
-                with source.lock:
+                with source.kept.lock:
                     copies[f"{name}:{start}"] = arrays.copy(name, start, end, out)
                 time.sleep(self._breath)
             stamped += [copies[f"{name}:{start}"] for name, start, _ in batch if name == source.stamped]
             name = f"{number:08d}-{source.name}-arrays-{i:06d}.safetensors"
-            entries.append(self._write_block((source.name, "arrays", i), _digest(copies), name, copies))
+            entries.append(self._write_block((source.name, "arrays", i), digest_of(copies), name, copies))
         return entries, np.concatenate(stamped) if stamped else None
 
     def _save_rows(self, number: int, source: Source, moment: Frozen, stamps: np.ndarray) -> list[dict[str, Any]]:
@@ -156,9 +157,9 @@ class Checkpointer:
         entries = []
         for block, start in enumerate(range(0, extent, rows)):
             end = min(start + rows, extent)
-            digest = _digest({"stamps": stamps[start:end]})
+            digest = digest_of({"stamps": stamps[start:end]})
             if self._is_known((source.name, "rows", block), digest):
-                with source.lock:
+                with source.kept.lock:
                     moment.rows.skip(end)
                 entries.append(self._known[source.name, "rows", block][1])
                 continue
@@ -166,7 +167,7 @@ class Checkpointer:
             step = max(1, LARGEST_PIECE // source.row_bytes)
             for first in range(start, end, step):
                 behind = min(first + step, end)
-                with source.lock:
+                with source.kept.lock:
                     moment.rows.copy(first, behind, [copy[first - start : behind - start] for copy in copies])
                 time.sleep(self._breath)
             name = f"{number:08d}-{source.name}-{block:06d}.safetensors"
@@ -230,49 +231,36 @@ class Checkpointer:
         trees = []
         for number in self._manifests.numbers():
             with contextlib.suppress(CheckpointError):
-                manifest = self._manifests.read(number)
-                trees.append(nest(read_tensors(self.directory, manifest["also"])))
+                trees.append(read_tree(self.directory, self._manifests.read(number).part("also")))
         return trees
 
-    def _restore(self, manifest: dict[str, Any]) -> Any:
-        theirs = manifest["sources"]
+    def _restore(self, manifest: Untrusted) -> Any:
+        theirs = manifest.part("sources")
         if set(theirs) != {source.name for source in self._sources}:
             raise CheckpointError(
                 f"the checkpoint holds {sorted(theirs)}, {sorted(s.name for s in self._sources)} was expected."
             )
         for source in self._sources:
-            saved = theirs[source.name]["describe"]
+            saved = theirs.part(source.name).get("describe")
             if saved != source.describe:
-                raise CheckpointError(f"the checkpoint's {source.name!r} is {saved}, this one {source.describe}.")
+                raise CheckpointError(
+                    f"the checkpoint's {source.name!r} is {saved!r:.500}, this one {source.describe}."
+                )
+        also = read_tree(self.directory, manifest.part("also")) if "also" in manifest else None
+        found = [read_source(self.directory, source, theirs.part(source.name)) for source in self._sources]
         self._known.clear()  # keys that come again need not be of the same items
-        for source in self._sources:
-            self._restore_source(source, theirs[source.name])
-        return nest(read_tensors(self.directory, manifest["also"])) if "also" in manifest else None
+        restore_sources(self.directory, found)
+        for loaded in found:
+            self._remember(loaded)
+        return also
 
-    def _restore_source(self, source: Source, entry: dict[str, Any]) -> None:
-        numbers = nest(read_tensors(self.directory, entry["small"]))
-        arrays = {name: np.empty(length, dtype) for name, (length, dtype) in entry["arrays"]["lengths"].items()}
-        for i, part in enumerate(entry["arrays"]["pieces"]):
-            pieces = read_tensors(self.directory, part)
-            for label, piece in pieces.items():
-                name, start = label.rsplit(":", 1)
-                arrays[name][int(start) : int(start) + piece.size] = piece
-            self._known[source.name, "arrays", i] = (_digest(pieces), part)
-        stamps = source.stamps(numbers, arrays.get(source.stamped))
-        with source.lock:
-            for block, part in enumerate(entry["blocks"]):
-                start, end = part["rows"]
-                tensors = read_tensors(self.directory, part)
-                for path, array in zip(source.paths, source.rows):
-                    array[start:end] = tensors[path]
-                if entry["block_rows"] == self._block_rows(source):
-                    self._known[source.name, "rows", block] = (_digest({"stamps": stamps[start:end]}), part)
-            source.restore(numbers, arrays)
-
-
-def _digest(arrays: Mapping[str, np.ndarray]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for label in sorted(arrays):
-        digest.update(f"{label} {arrays[label].dtype}".encode())
-        digest.update(np.ascontiguousarray(arrays[label]).data)
-    return digest.hexdigest()
+    def _remember(self, loaded: Loaded) -> None:
+        """What was loaded need not be written again."""
+        source, entry = loaded.source, loaded.entry
+        for i, written in enumerate(loaded.pieces):
+            self._known[source.name, "arrays", i] = written
+        if entry.integer("block_rows") == self._block_rows(source):
+            for block, part in enumerate(entry.parts("blocks")):
+                start, end = part.integers("rows")
+                digest = digest_of({"stamps": source.live[start:end]})
+                self._known[source.name, "rows", block] = (digest, dict(part.plain))

@@ -21,8 +21,10 @@ import numpy as np
 from starling.core.errors import CheckpointError, ConfigError
 from starling.data.saving.checkpoints import Checkpointer
 from starling.data.saving.journal import DRAW, INSERT, UPDATE, Journal, Record, read_journals
+from starling.data.saving.replay import drawn_again, inserted_items, updated_again
 from starling.data.tables.sample import Sample
 from starling.data.tables.table import Table
+from starling.data.untrusted import Untrusted, json_object
 
 __all__ = ["DurableLog", "writer_name"]
 
@@ -72,12 +74,21 @@ class DurableLog:
         leaves: list[np.ndarray],
         priorities: np.ndarray,
     ) -> None:
-        """Insert ``n`` items, the first with the number ``sequence``; they are safe after ``flush``."""
+        """Insert ``n`` items, the first with the number ``sequence``; they are safe after ``flush``.
+
+        The arrays may lie in a client's memory and change meanwhile: what is looked at twice is copied before.
+        """
+        priorities = priorities.copy()
         with self._lock:
-            if self._journal is not None:
-                self._journal.append(INSERT, writer, sequence, n, [*leaves, priorities])
-                self._deadline, self._promised = 0.0, True
-            self._insert(tables, writer, sequence, n, leaves, priorities)
+            if self._journal is None:
+                self._insert(tables, writer, sequence, n, leaves, priorities)
+                return
+            leaves = [leaf.copy() for leaf in leaves]
+            self._insert(
+                tables, writer, sequence, n, leaves, priorities
+            )  # before the note: what is refused leaves none
+            self._journal.append(INSERT, writer, sequence, n, [*leaves, priorities])
+            self._deadline, self._promised = 0.0, True
 
     def draw(self, table: Table, out: Sample) -> None:
         """Draw a batch, which must not have to wait."""
@@ -137,8 +148,8 @@ class DurableLog:
             raise ConfigError("the server has no directory; a checkpoint needs one.")
         self._saver.save()
         # The journals since the checkpoint before the newest stay: that one loads if the newest is damaged.
-        positions = [_decode(tree) for tree in self._saver.saved_trees()]
-        self._journal.drop_before(min((int(position["journal"]) for position in positions), default=0))
+        journals = [_position_of(tree)[1] for tree in self._saver.saved_trees()]
+        self._journal.drop_before(min(journals, default=0))
 
     def _position(self) -> dict[str, np.ndarray]:
         """Where the log stands: how much of each writer is in, and the journal that follows; all locks are held."""
@@ -150,38 +161,18 @@ class DurableLog:
         """Load the newest checkpoint and do again what happened after it."""
         first = 0
         if saver.numbers():
-            position = _decode(saver.load())
-            self._accepted, first = dict(position["accepted"]), int(position["journal"])
+            self._accepted, first = _position_of(saver.load())
         for record in read_journals(directory, first):
             if record.kind == INSERT:
                 self._insert_again(record)
             elif record.kind == DRAW:
-                self._table(record.name).draw_again(record.items)
+                drawn_again(self._tables, record)
             else:
-                half = len(record.content) // 2
-                keys, priorities = record.content[:half], record.content[half:]
-                table = self._table(record.name)
-                table.update_priorities(np.frombuffer(keys, np.int64).copy(), np.frombuffer(priorities).copy())
-
-    def _table(self, name: str) -> Table:
-        if name not in self._tables:
-            raise CheckpointError(f"the journal speaks of a table {name!r}; this server has {sorted(self._tables)}.")
-        return self._tables[name]
+                updated_again(self._tables, record)
 
     def _insert_again(self, record: Record) -> None:
-        tables = [self._table(name) for name in record.name.split("/", 1)[1].split(",")]
-        outer, n, offset, leaves = tables[0].columns.outer, record.items, 0, []
-        widths = [int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in outer]
-        row = sum(widths) + 8
-        if len(record.content) != n * row:
-            each = len(record.content) / n
-            raise CheckpointError(f"the journal's items of {record.name!r} have {each:g} bytes, the table's {row}.")
-        for (shape, dtype), width in zip(outer, widths):
-            leaf = np.frombuffer(record.content, dtype, n * width // dtype.itemsize, offset)
-            leaves.append(leaf.reshape(n, *shape))
-            offset += n * width
-        priorities = np.frombuffer(record.content, np.float64, n, offset)
-        old = max(0, self.accepted(record.name) - record.sequence)
+        tables, leaves, priorities = inserted_items(self._tables, record)
+        n, old = record.items, max(0, self.accepted(record.name) - record.sequence)
         if old < n:
             rest = [leaf[old:] for leaf in leaves]
             self._insert(tables, record.name, record.sequence + old, n - old, rest, priorities[old:])
@@ -191,7 +182,11 @@ class DurableLog:
             self._journal.close()
 
 
-def _decode(saved: Any) -> dict[str, Any]:
-    """The position of the log that a checkpoint holds."""
-    position: dict[str, Any] = json.loads(bytes(saved["position"]).decode())
-    return position
+def _position_of(saved: Any) -> tuple[dict[str, int], int]:
+    """How much of each writer a checkpoint holds, and the journal that follows it."""
+    content = Untrusted(saved, "what a checkpoint has beside its tables").array("position", (None,), np.uint8)
+    position = Untrusted(
+        json_object(content.tobytes(), "the position of a log", CheckpointError), "the position of a log"
+    )
+    accepted = position.part("accepted")
+    return {writer: accepted.integer(writer) for writer in accepted}, position.integer("journal")

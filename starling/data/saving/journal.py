@@ -11,12 +11,14 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
+from starling.core.errors import CheckpointError
 from starling.data.saving.files import sync_directory
 
 __all__ = ["DRAW", "INSERT", "UPDATE", "Journal", "Record", "read_journals"]
@@ -137,19 +139,25 @@ def read_journals(directory: Path, first: int) -> Iterator[Record]:
         if number < first:
             continue
         with open(path, "rb") as file:
-            while (record := _read(file.read(CHECKSUM.size + FIELDS.size), file.read)) is not None:
+            left = os.fstat(file.fileno()).st_size
+            while (record := _read(file, left)) is not None:
                 yield record
+                left -= CHECKSUM.size + FIELDS.size + len(record.name.encode()) + len(record.content)
 
 
-def _read(start: bytes, read: Callable[[int], bytes]) -> Record | None:
-    """The record that begins with these bytes, None where it is not whole."""
+def _read(file: BinaryIO, left: int) -> Record | None:
+    """The next record of a file that has so many bytes left, None where it is not whole."""
+    start = file.read(CHECKSUM.size + FIELDS.size)
     if len(start) < CHECKSUM.size + FIELDS.size:
         return None
     (checksum,), fields = CHECKSUM.unpack_from(start), start[CHECKSUM.size :]
     kind, name_length, items, sequence, length = FIELDS.unpack(fields)
-    if kind not in (INSERT, DRAW, UPDATE):
+    if kind not in (INSERT, DRAW, UPDATE) or len(start) + name_length + length > left:
         return None
-    name, content = read(name_length), read(length)
+    name, content = file.read(name_length), file.read(length)
     if len(content) < length or zlib.crc32(content, zlib.crc32(name, zlib.crc32(fields))) != checksum:
         return None
-    return Record(kind, name.decode(), sequence, items, content)
+    try:
+        return Record(kind, name.decode(), sequence, items, content)
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{file.name} names a table or writer {name!r:.100}, which is no text.") from error

@@ -6,12 +6,13 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from starling.core.errors import CheckpointError
-from starling.data.saving.files import read_tensors, sync_directory, write_bytes
+from starling.data.saving.files import file_name, sync_directory, verify_tensors, write_bytes
+from starling.data.untrusted import Untrusted, json_object
 
 __all__ = ["Manifests"]
 
@@ -19,14 +20,15 @@ FORMAT = 2
 NAME = re.compile(r"manifest-(\d{8,18})\.json")
 
 
-def _entries_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+def _entries_of(manifest: Untrusted) -> Iterator[Untrusted]:
     """The entries of all files that a manifest names."""
-    found = [
-        part
-        for entry in manifest["sources"].values()
-        for part in (*entry["blocks"], *entry["arrays"]["pieces"], entry["small"])
-    ]
-    return [*found, manifest["also"]] if "also" in manifest else found
+    sources = manifest.part("sources")
+    for entry in (sources.part(name) for name in sources):
+        yield from entry.parts("blocks")
+        yield from entry.part("arrays").parts("pieces")
+        yield entry.part("small")
+    if "also" in manifest:
+        yield manifest.part("also")
 
 
 class Manifests:
@@ -54,27 +56,26 @@ class Manifests:
             self.retain(self.numbers()[-self._keep :])
         return self._path(number)
 
-    def read(self, number: int) -> dict[str, Any]:
+    def read(self, number: int) -> Untrusted:
         """A manifest; CheckpointError where it is torn."""
         path = self._path(number)
         try:
-            signed = json.loads(path.read_bytes())
-            text = signed["manifest"]
-            whole = hashlib.sha256(text.encode()).hexdigest() == signed["digest"]
-            manifest: dict[str, Any] = json.loads(text)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"{path} cannot be read as a manifest: {error}.") from error
-        if not whole:
-            raise CheckpointError(f"{path} is torn: its text does not match its digest.")
-        if manifest.get("format") != FORMAT:
-            raise CheckpointError(f"{path} has the format {manifest.get('format')}; this version reads {FORMAT}.")
+            content = path.read_bytes()
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read: {error}.") from error
+        signed = Untrusted(json_object(content, str(path), CheckpointError), str(path))
+        text = signed.text("manifest", len(content)).encode(errors="replace")
+        if hashlib.sha256(text).hexdigest() != signed.text("digest"):
+            raise CheckpointError(f"{path} is torn: its text does not match its digest. Load an older checkpoint.")
+        manifest = Untrusted(json_object(text, str(path), CheckpointError), str(path))
+        manifest.integer("format", FORMAT, FORMAT)
         return manifest
 
-    def verify(self, number: int) -> dict[str, Any]:
+    def verify(self, number: int) -> Untrusted:
         """A manifest of which every file is there and whole; CheckpointError otherwise."""
         manifest = self.read(number)
         for entry in _entries_of(manifest):
-            read_tensors(self.directory, entry)
+            verify_tensors(self.directory, entry)
         return manifest
 
     def retain(self, numbers: Collection[int]) -> set[str]:
@@ -92,7 +93,7 @@ class Manifests:
         named: set[str] = set()
         for number in numbers:
             with contextlib.suppress(CheckpointError):  # a torn one names nothing
-                named |= {entry["file"] for entry in _entries_of(self.read(number))}
+                named |= {file_name(entry) for entry in _entries_of(self.read(number))}
         for path in self.directory.iterdir():
             if path.suffix in (".safetensors", ".partial") and path.name not in named:
                 path.unlink(missing_ok=True)

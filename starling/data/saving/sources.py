@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,30 +13,52 @@ from starling.data.frames.base import AnyFramePool
 from starling.data.tables.copy_on_write import PAGE, FrozenArrays
 from starling.data.tables.snapshots import Frozen
 from starling.data.tables.table import Table
+from starling.data.untrusted import Untrusted
 
-__all__ = ["LARGEST_PIECE", "Piece", "Source", "batches", "sources_of"]
+__all__ = ["LARGEST_PIECE", "Kept", "Piece", "Source", "batches", "sources_of"]
 
 Piece = tuple[str, int, int]  # array, first number, the one behind the last
 CACHE_LINE = 64
 LARGEST_PIECE = 2_000_000  # bytes passed over while a lock is held
 
 
+class Kept(Protocol):
+    """A table or a pool: what it is at one moment, and back. The lock is held by the caller, but not of ``prepare``,
+    ``frozen_layout`` and ``check_frozen``."""
+
+    @property
+    def lock(self) -> threading.Lock: ...
+
+    def prepare(self) -> Frozen: ...
+
+    def freeze(self, frozen: Frozen) -> None: ...
+
+    def thaw(self) -> None: ...
+
+    def frozen_layout(self, numbers: Untrusted) -> tuple[int, dict[str, int]]: ...
+
+    def check_frozen(self, numbers: Untrusted, arrays: Untrusted) -> None: ...
+
+    def restore_frozen(self, numbers: Untrusted, arrays: Untrusted) -> None: ...
+
+    def check_contents(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+
 @dataclass
 class Source:
     """A table or a pool. ``stamps`` gives a number per row that differs whenever the row's contents do; it needs the
-    saved numbers and the array named ``stamped``, where that was saved."""
+    saved numbers and the array named ``stamped``, where that was saved. ``live`` are those of this moment."""
 
     name: str
+    kept: Kept
     paths: list[str]
     rows: list[np.ndarray]
-    lock: threading.Lock
-    prepare: Callable[[], Frozen]
-    freeze: Callable[[Frozen], None]
-    thaw: Callable[[], None]
-    restore: Callable[[Mapping[str, Any], Mapping[str, np.ndarray]], None]
     describe: dict[str, Any]
     stamped: str
     stamps: Callable[[Mapping[str, Any], np.ndarray | None], np.ndarray]
+    live: np.ndarray
 
     @property
     def row_bytes(self) -> int:
@@ -55,10 +77,7 @@ def _table_source(name: str, table: Table) -> Source:
         "remover": [table.remover.name, *table.remover.weighing],
         "max_times_sampled": table.index.max_times,
     }
-    return Source(
-        name, contents.paths, contents.arrays, table.admission.lock,
-        table.prepare, table.freeze, table.thaw, table.restore_frozen, describe, "keys", stamps,
-    )  # fmt: skip
+    return Source(name, table, contents.paths, contents.arrays, describe, "keys", stamps, table.index.keys)
 
 
 def _pool_source(name: str, pool: AnyFramePool) -> Source:
@@ -67,10 +86,7 @@ def _pool_source(name: str, pool: AnyFramePool) -> Source:
         return generation
 
     describe = {"kind": type(pool).__name__, "frames": pool.frames, "rows": len(pool.rows), "space": str(pool.space)}
-    return Source(
-        name, ["frames"], [pool.rows], pool.lock,
-        pool.prepare, pool.freeze, pool.thaw, pool.restore_frozen, describe, "generation", stamps,
-    )  # fmt: skip
+    return Source(name, pool, ["frames"], [pool.rows], describe, "generation", stamps, pool.arrays["generation"])
 
 
 def sources_of(tables: Mapping[str, Table]) -> list[Source]:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from starling.core.errors import DataError
+from starling.core.errors import DataError, StarlingError
 from starling.core.segments import Field, Segment
 from starling.data.server.protocol import PRODUCER_WAITS
+from starling.data.server.sealed import open_segment
 from starling.data.server.wire import ServerLostError, connect, drain, receive, ring_bell, send, wait_readable
 from starling.data.tables.kernels import fence
 from starling.data.tables.limiters import RateLimitTimeout
@@ -68,18 +69,20 @@ class Client:
         try:
             send(connection, self._request)
             answer, descriptors = receive(connection, 1)
-        except OSError:
+            if "error" in answer:
+                raise DataError(f"the server at {self.address} refused: {answer['error']}")
+            if "busy" in answer:
+                connection.close()
+                return None, answer
+            if not descriptors:
+                raise DataError(f"the server at {self.address} sent no shared memory; is it of another version?")
+            segment = open_segment(self._fields, descriptors[0])
+        except (OSError, StarlingError):
             connection.close()
             raise
-        if "error" in answer:
-            connection.close()
-            raise DataError(f"the server at {self.address} refused: {answer['error']}")
-        if "busy" in answer:
-            connection.close()
-            return None, answer
         connection.setblocking(False)
         self._connection = connection
-        return Segment(self._fields, descriptors[0]), answer
+        return segment, answer
 
     def lost(self) -> bool:
         """Whether the server is gone."""

@@ -1,26 +1,49 @@
-"""The handshake of a table server: who connects, what for, and the shared memory that the two will use."""
+"""The handshake of a table server: what a client asked for, and the shared memory that the two will use.
+
+What takes time, such as reserving memory, is done by ``prepare``, in the thread that accepts connections; ``admit``
+ends the handshake between two turns of the thread that serves.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from starling.core.errors import DataError, StarlingError, UnknownNameError
-from starling.core.segments import Segment
+from starling.core.errors import DataError, StarlingError
+from starling.core.segments import Segment, segment_size
 from starling.data.saving.durable_log import DurableLog, writer_name
-from starling.data.server.connections import SamplerEnd, WriterEnd
-from starling.data.server.protocol import describe, sampler_fields, writer_fields
-from starling.data.server.wire import receive, send
+from starling.data.server.connections import End, SamplerEnd, WriterEnd
+from starling.data.server.limits import BusyError, Quota, ServerLimits
+from starling.data.server.protocol import HEAD, TAIL
+from starling.data.server.requests import Question, Request, SamplerRequest, WriterRequest, parse_request
+from starling.data.server.sealed import make_segment
+from starling.data.server.wire import send
 from starling.data.tables.table import Table
 
-__all__ = ["Handshake"]
+__all__ = ["Handshake", "Prepared", "refuse"]
+
+LONGEST_REASON = 2_000  # characters: more might not fit into a socket that nobody reads
 
 
-class _BusyError(DataError):
-    """The same writer's earlier connection is not finished; it may try again."""
+@dataclass(frozen=True)
+class Prepared:
+    """What a client asked for, and its memory where the connection is to last."""
+
+    connection: socket.socket
+    request: Request
+    segment: Segment | None
+
+
+def refuse(connection: socket.socket, error: Exception) -> None:
+    """Tell a client why it is not served, and leave it."""
+    reason = "busy" if isinstance(error, (BusyError, OSError)) else "error"
+    with contextlib.suppress(OSError):
+        send(connection, {reason: str(error)[:LONGEST_REASON]})
+    connection.close()
 
 
 class Handshake:
@@ -33,70 +56,42 @@ class Handshake:
         self,
         tables: Mapping[str, Table],
         log: DurableLog,
+        limits: ServerLimits,
         is_connected: Callable[[str], bool],
         stats: Callable[[], dict[str, Any]],
         checkpoint: Callable[[], None],
     ) -> None:
-        self._tables, self._log = tables, log
+        self._tables, self._log, self._quota = tables, log, Quota(limits)
         self._is_connected, self._stats, self._checkpoint = is_connected, stats, checkpoint
+        self._saving = threading.BoundedSemaphore(limits.checkpoints)
 
-    def answer(self, connection: socket.socket) -> WriterEnd | SamplerEnd | None:
-        """The server's end of a connection that lasts; None where all is said, and the connection closed."""
+    def prepare(self, connection: socket.socket, message: dict[str, Any]) -> Prepared | None:
+        """What is asked for; None where it was refused."""
         try:
-            message, _ = receive(connection)
-        except (OSError, ValueError, DataError):
-            connection.close()
+            request = parse_request(message, self._tables)
+            segment = None if isinstance(request, Question) else self._reserve(request)
+            return Prepared(connection, request, segment)
+        except (StarlingError, OSError) as error:
+            refuse(connection, error)
             return None
-        try:
-            end = self._connect(connection, message)
-        except (StarlingError, KeyError, TypeError, ValueError) as error:
-            reason = f"the request lacks {error}." if isinstance(error, KeyError) else str(error)
-            with contextlib.suppress(OSError):
-                send(connection, {"busy" if isinstance(error, _BusyError) else "error": reason})
-            connection.close()
-            return None
-        except OSError:
-            connection.close()
-            return None
-        if end is not None:
-            connection.setblocking(False)
-        return end
 
-    def _connect(self, connection: socket.socket, message: dict[str, Any]) -> WriterEnd | SamplerEnd | None:
-        role = message["role"]
-        if role == "stats":
+    def _reserve(self, request: WriterRequest | SamplerRequest) -> Segment:
+        fields = request.fields()
+        self._quota.take(segment_size(fields))
+        try:
+            return make_segment(fields)
+        except BaseException:
+            self._quota.give_back(segment_size(fields))
+            raise
+
+    def _answer(self, connection: socket.socket, question: Question) -> None:
+        if question.name == "stats":
             send(connection, self._stats())
             connection.close()
-            return None
-        if role == "checkpoint":
+        elif not self._saving.acquire(blocking=False):
+            raise DataError("as many clients as may wait for a checkpoint already; ask again when it is there.")
+        else:
             threading.Thread(target=self._checkpoint_for, args=(connection,)).start()
-            return None
-        names = [str(name) for name in message["tables"]]
-        for name in names:
-            if name not in self._tables:
-                raise UnknownNameError("table", name, self._tables)
-            layout = describe(self._tables[name].signature)
-            if message["layout"] != layout:
-                raise DataError(f"the client's items are {message['layout']}, those of the table {name!r} {layout}.")
-        if role == "writer":
-            return self._writer(connection, names, message)
-        return self._sampler(connection, self._tables[names[0]], message)
-
-    def _writer(self, connection: socket.socket, names: Sequence[str], message: dict[str, Any]) -> WriterEnd:
-        writer = writer_name(int(message["actor"]), names)
-        if self._is_connected(writer):
-            raise _BusyError(f"the writer {writer!r} is connected already; each writer needs its own actor.")
-        segment = Segment(writer_fields(message["layout"], int(message["slots"])))
-        accepted = self._log.accepted(writer)
-        segment.counters[:2] = accepted
-        send(connection, {"accepted": accepted}, [segment.descriptor])
-        return WriterEnd(connection, segment, [self._tables[name] for name in names], writer, self._log)
-
-    def _sampler(self, connection: socket.socket, table: Table, message: dict[str, Any]) -> SamplerEnd:
-        batch, depth, updates = (int(message[key]) for key in ("batch", "depth", "updates"))
-        segment = Segment(sampler_fields(message["layout"], batch, depth, updates))
-        send(connection, {}, [segment.descriptor])
-        return SamplerEnd(connection, segment, table, batch, depth, self._log)
 
     def _checkpoint_for(self, connection: socket.socket) -> None:
         answer: dict[str, Any] = {"saved": True}
@@ -104,6 +99,53 @@ class Handshake:
             self._checkpoint()
         except (StarlingError, OSError) as error:
             answer = {"error": str(error)}
+        finally:
+            self._saving.release()
         with contextlib.suppress(OSError):
             send(connection, answer)
         connection.close()
+
+    def admit(self, prepared: Prepared) -> End | None:
+        """The server's end of the connection; None where all is said, and the connection closed."""
+        connection, request, segment = prepared.connection, prepared.request, prepared.segment
+        try:
+            if isinstance(request, Question):
+                self._answer(connection, request)
+                return None
+            assert segment is not None
+            if isinstance(request, WriterRequest):
+                return self._writer(connection, request, segment)
+            return self._sampler(connection, request, segment)
+        except (StarlingError, OSError) as error:
+            refuse(connection, error)
+            self.release(segment)
+            return None
+
+    def _writer(self, connection: socket.socket, request: WriterRequest, segment: Segment) -> WriterEnd:
+        writer = writer_name(request.actor, request.tables)
+        if self._is_connected(writer):
+            raise BusyError(f"the writer {writer!r} is connected already; each writer needs its own actor.")
+        accepted = self._log.accepted(writer)
+        segment.counters[[HEAD, TAIL]] = accepted
+        tables = [self._tables[name] for name in request.tables]
+        end = WriterEnd(connection, segment, tables, writer, self._log, accepted)
+        _hand_over(connection, {"accepted": accepted}, segment)
+        return end
+
+    def _sampler(self, connection: socket.socket, request: SamplerRequest, segment: Segment) -> SamplerEnd:
+        table = self._tables[request.table]
+        end = SamplerEnd(connection, segment, table, request.batch, request.depth, self._log)
+        _hand_over(connection, {}, segment)
+        return end
+
+    def release(self, segment: Segment | None) -> None:
+        """Let go of a connection's memory."""
+        if segment is not None:
+            segment.close()
+            self._quota.give_back(segment.size)
+
+
+def _hand_over(connection: socket.socket, answer: dict[str, Any], segment: Segment) -> None:
+    """Send a client its memory; the descriptor is not needed any more, and others may need one."""
+    send(connection, answer, [segment.descriptor])
+    segment.close()

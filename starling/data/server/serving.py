@@ -11,22 +11,24 @@ which sends again after a break doubles nothing.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from starling.core.errors import ConfigError, StarlingError
 from starling.data.saving.durable_log import DurableLog
-from starling.data.server.connections import SamplerEnd, WriterEnd, close_end
-from starling.data.server.handshake import Handshake
-from starling.data.server.wire import drain
+from starling.data.server.acceptor import Acceptor
+from starling.data.server.connections import End, SamplerEnd, WriterEnd
+from starling.data.server.handshake import Handshake, Prepared
+from starling.data.server.limits import ServerLimits
+from starling.data.server.wire import drain, ring_bell
 from starling.data.tables.kernels import fence
 from starling.data.tables.table import Table
 
@@ -56,6 +58,7 @@ class TableServer:
         checkpoint_every: float = 60.0,
         compress: bool = False,
         durable: bool = False,
+        limits: ServerLimits | None = None,
     ) -> None:
         self.tables, self.address = dict(tables), Path(address)
         for name in self.tables:
@@ -64,22 +67,23 @@ class TableServer:
         if len(os.fsencode(self.address)) > LONGEST_ADDRESS:
             raise ConfigError(f"the address {self.address} is too long for a socket; at most {LONGEST_ADDRESS} bytes.")
         self._every = 0.0 if directory is None else checkpoint_every
-        self._ends: dict[int, WriterEnd | SamplerEnd] = {}
-        self._checkpoint_error = ""
+        self._limits = limits or ServerLimits()
+        self._ends: dict[int, End] = {}
         self._orphans: list[WriterEnd] = []
+        self._prepared: deque[Prepared] = deque()  # by the acceptor's thread
+        self._checkpoint_error = self._client_error = ""
         self._stopping = False
         self._last_busy = 0.0
         self._lock_file = self._take_address()
         self._log = DurableLog(self.tables, None if directory is None else Path(directory), compress, durable)
-        self._handshake = Handshake(self.tables, self._log, self._is_connected, self._stats, self.checkpoint)
+        answers = (self._is_connected, self._stats, self.checkpoint)
+        self._handshake = Handshake(self.tables, self._log, self._limits, *answers)
+        self._acceptor = Acceptor(self.address, self._limits, self._receive)
         self._selector = selectors.DefaultSelector()
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(str(self.address))
-        self._listener.listen(128)
         self._wake_in, self._wake_out = socket.socketpair()
-        for readable in (self._listener, self._wake_in):
-            readable.setblocking(False)
-            self._selector.register(readable, selectors.EVENT_READ)
+        for end in (self._wake_in, self._wake_out):
+            end.setblocking(False)
+        self._selector.register(self._wake_in, selectors.EVENT_READ)
 
     def _take_address(self) -> int:
         """Make sure that no other server is at this address; the socket of one that crashed is removed."""
@@ -98,6 +102,8 @@ class TableServer:
         """Serve until ``stop``; afterwards everything is released."""
         next_save = time.monotonic() + self._every if self._every else float("inf")
         saving: threading.Thread | None = None
+        accepting = threading.Thread(target=self._acceptor.run, name=f"clients of {self.address.name}", daemon=True)
+        accepting.start()
         turn = 0
         try:
             while not self._stopping:
@@ -110,23 +116,37 @@ class TableServer:
                     saving.start()
                     next_save = time.monotonic() + self._every
         finally:
+            self._acceptor.stop()
+            accepting.join()
             if saving:
                 saving.join()
             self._release()
 
     def _serve_all(self) -> bool:
         """Give each connection its turn, make what they did safe, and tell them; returns whether anything was done."""
-        ends = [*self._orphans, *self._ends.values()]
         busy = False
-        for end in ends:
-            busy |= end.serve()
+        for end in self._all():
+            busy |= self._ask(end, end.serve)
         if self._log.flush(idle=not busy):
-            for end in ends:
+            for end in self._all():
                 end.acknowledge()
-        for orphan in [end for end in self._orphans if not end.pending()]:
-            self._orphans.remove(orphan)
-            close_end(orphan)
+        for orphan in self._orphans.copy():
+            if not self._ask(orphan, orphan.pending):
+                self._let_go(orphan)
         return busy
+
+    def _all(self) -> list[End]:
+        return [*self._orphans, *self._ends.values()]
+
+    def _ask(self, end: End, question: Callable[[], bool]) -> bool:
+        """What a connection's end answers; whatever goes wrong with one client, the others do not notice."""
+        try:
+            return question()
+        except Exception as error:
+            self._client_error = str(error)
+            end.segment.text = self._client_error
+            self._let_go(end)
+            return False
 
     def start(self) -> threading.Thread:
         """Serve in a thread of this process."""
@@ -136,8 +156,10 @@ class TableServer:
 
     def stop(self) -> None:
         self._stopping = True
-        with contextlib.suppress(OSError):
-            self._wake_out.send(b"!")
+        self._wake()
+
+    def _wake(self) -> None:
+        ring_bell(self._wake_out)
 
     def checkpoint(self) -> None:
         """Save the tables now, while serving goes on."""
@@ -151,8 +173,10 @@ class TableServer:
             self._checkpoint_error = str(error)
 
     def _look_around(self, busy: bool) -> None:
-        """Accept and drop connections; where nothing is to be done, sleep until a bell rings."""
+        """Admit and drop connections; where nothing is to be done, sleep until a bell rings."""
         timeout = 0.0
+        while self._prepared:
+            self._admit(self._prepared.popleft())
         if busy:
             self._last_busy = time.monotonic()
         else:
@@ -160,60 +184,71 @@ class TableServer:
             for end in self._ends.values():
                 end.sleep(deep or isinstance(end, SamplerEnd))
             fence()
-            waiting = [type(end) for end in (*self._ends.values(), *self._orphans) if end.pending()]
+            waiting = [type(end) for end in self._all() if self._ask(end, end.pending)]
             timeout = 0.0 if SamplerEnd in waiting else NAP if waiting or not deep else IDLE
         for key, _ in self._selector.select(timeout):
             connection: Any = key.fileobj
-            if connection is self._listener:
-                self._accept()
-            elif connection is self._wake_in:
-                drain(connection)
-            elif key.data == "handshake":
-                self._shake_hands(connection)
-            elif not drain(connection):
-                self._drop(connection)
+            if not drain(connection) and connection is not self._wake_in:
+                self._drop(self._ends[connection.fileno()])
         if not busy:
             for end in self._ends.values():
                 end.sleep(False)
 
-    def _accept(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            connection, _ = self._listener.accept()
-            connection.settimeout(0.5)
-            self._selector.register(connection, selectors.EVENT_READ, "handshake")
+    def _receive(self, connection: socket.socket, message: dict[str, Any]) -> None:
+        """A first message has arrived; called by the acceptor's thread."""
+        prepared = self._handshake.prepare(connection, message)
+        if prepared is not None:
+            self._prepared.append(prepared)
+            self._wake()
 
-    def _shake_hands(self, connection: socket.socket) -> None:
-        """Answer the first message of a connection."""
-        self._selector.unregister(connection)
-        end = self._handshake.answer(connection)
+    def _admit(self, prepared: Prepared) -> None:
+        end = self._handshake.admit(prepared)
         if end is not None:
-            self._ends[connection.fileno()] = end
-            self._selector.register(connection, selectors.EVENT_READ, "bell")
+            self._ends[end.connection.fileno()] = end
+            self._selector.register(end.connection, selectors.EVENT_READ)
 
     def _is_connected(self, writer: str) -> bool:
-        ends = (*self._ends.values(), *self._orphans)
-        return any(end.writer == writer for end in ends if isinstance(end, WriterEnd))
+        return any(end.writer == writer for end in self._all() if isinstance(end, WriterEnd))
 
     def _stats(self) -> dict[str, Any]:
         stats: dict[str, Any] = {name: table.stats() for name, table in self.tables.items()}
-        return {**stats, "(server)": {"checkpoint_error": self._checkpoint_error}}
+        errors = {"checkpoint_error": self._checkpoint_error, "client_error": self._client_error}
+        return {**stats, "(server)": {"connections": len(self._ends), "orphans": len(self._orphans), **errors}}
 
-    def _drop(self, connection: socket.socket) -> None:
+    def _drop(self, end: End) -> None:
         """The other side is gone. What a writer had published is still taken, as the limiter allows."""
-        end = self._ends.pop(connection.fileno())
-        self._selector.unregister(connection)
-        if isinstance(end, WriterEnd) and end.pending():
-            end.connection.close()
-            self._orphans.append(end)
-        else:
-            close_end(end)
+        if not isinstance(end, WriterEnd) or not self._ask(end, end.leave):
+            self._let_go(end)
+            return
+        self._disconnect(end)
+        self._orphans.append(end)
+        if len(self._orphans) > self._limits.orphans:
+            self._let_go(self._orphans[0])
+
+    def _let_go(self, end: End) -> None:
+        """Be done with a connection, or with what it left; once more does no harm."""
+        if end in self._orphans:
+            self._orphans.remove(end)
+        elif not self._disconnect(end):
+            return
+        self._handshake.release(end.segment)
+
+    def _disconnect(self, end: End) -> bool:
+        """Close a connection; False where that was done before."""
+        if self._ends.pop(end.connection.fileno(), None) is None:
+            return False
+        self._selector.unregister(end.connection)
+        end.connection.close()
+        return True
 
     def _release(self) -> None:
-        self._listener.close()
+        self._acceptor.close()
         self.address.unlink(missing_ok=True)
-        for end in (*self._ends.values(), *self._orphans):
-            close_end(end)
-        self._ends.clear()
+        for prepared in self._prepared:
+            prepared.connection.close()
+            self._handshake.release(prepared.segment)
+        for end in self._all():
+            self._let_go(end)
         self._selector.close()
         self._wake_in.close()
         self._wake_out.close()

@@ -12,19 +12,44 @@ import os
 import select
 import socket
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
 from starling.core.errors import DataError
+from starling.data.untrusted import json_object
 
-__all__ = ["ServerLostError", "connect", "drain", "receive", "ring_bell", "send", "wait_readable"]
+__all__ = ["Inbox", "ServerLostError", "connect", "drain", "receive", "ring_bell", "send", "wait_readable"]
 
-LIMIT = 1_000_000
+LIMIT = 1_000_000  # bytes of a message
+AT_ONCE = 65_536  # bytes taken from a socket
 LENGTH = struct.Struct("<I")
+BELL = b"!"
 
 
 class ServerLostError(DataError):
     """The table server is gone and did not come back in time."""
+
+
+class Inbox:
+    """A message as it comes in, of at most ``limit`` bytes."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit, self._content = limit, bytearray()
+
+    def take(self, content: bytes) -> dict[str, Any] | None:
+        """The message, where these are its last bytes; DataError where it can be none."""
+        self._content += content
+        if len(self._content) < LENGTH.size:
+            return None
+        (length,) = LENGTH.unpack_from(self._content)
+        missing = LENGTH.size + length - len(self._content)
+        if length > self._limit or missing < 0:
+            raise DataError(
+                f"a message of {length} bytes arrived, and {max(0, -missing)} behind it; it has {self._limit} bytes at "
+                "most, and the next waits for the answer."
+            )
+        return None if missing else json_object(bytes(self._content[LENGTH.size :]), "a message", DataError)
 
 
 def connect(address: Path, timeout: float) -> socket.socket:
@@ -40,49 +65,55 @@ def connect(address: Path, timeout: float) -> socket.socket:
 
 
 def send(connection: socket.socket, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
-    content = json.dumps(message).encode()
-    socket.send_fds(connection, [LENGTH.pack(len(content)) + content], descriptors or [])
+    """Send a message; OSError where the other side does not take it, at once if the socket does not block."""
+    text = json.dumps(message).encode()
+    content = LENGTH.pack(len(text)) + text
+    sent = socket.send_fds(connection, [content], descriptors or [])
+    if sent < len(content):
+        connection.sendall(content[sent:])
 
 
 def receive(connection: socket.socket, descriptors: int = 0) -> tuple[dict[str, Any], list[int]]:
-    """One message and the descriptors that came with it; OSError where the other side is gone."""
-    content, found, _, _ = socket.recv_fds(connection, 65536, max(1, descriptors))
-    while len(content) >= LENGTH.size or content:
-        if len(content) >= LENGTH.size:
-            (length,) = LENGTH.unpack_from(content)
-            if length > LIMIT:
-                raise DataError(f"a message of {length} bytes arrived; at most {LIMIT} are allowed.")
-            if len(content) >= LENGTH.size + length:
-                message = json.loads(content[LENGTH.size : LENGTH.size + length])
-                if not isinstance(message, dict):
-                    raise DataError(f"{message!r:.60} arrived, an object was expected.")
-                return message, list(found)
-        more = connection.recv(65536)
-        if not more:
-            break
-        content += more
-    for descriptor in found:
-        os.close(descriptor)
-    raise ConnectionResetError("the other side is gone")
+    """One message and the descriptors that came with it, at most so many, within the socket's timeout; OSError where
+    the other side is gone or too slow."""
+    inbox, found = Inbox(), list[int]()
+    end = time.monotonic() + (connection.gettimeout() or 0.0)
+    try:
+        while (left := end - time.monotonic()) > 0:
+            connection.settimeout(left)
+            if descriptors:
+                content, more, _, _ = socket.recv_fds(connection, AT_ONCE, descriptors)
+                found += more
+            else:  # the system closes those that come all the same
+                content = connection.recv(AT_ONCE)
+            if not content:
+                raise ConnectionResetError("the other side is gone")
+            message = inbox.take(content)
+            if message is not None:
+                return message, found
+        raise TimeoutError("the other side took too long for a message")
+    except BaseException:
+        for descriptor in found:
+            os.close(descriptor)
+        raise
 
 
 def ring_bell(connection: socket.socket) -> None:
     """Wake the other side of a non-blocking socket; where it is full, a bell has been rung already."""
     with contextlib.suppress(OSError):
-        connection.send(b"!")
+        connection.send(BELL)
 
 
 def drain(connection: socket.socket) -> bool:
-    """Take all waiting bytes from a non-blocking socket; False where the other side is gone."""
-    while True:
-        try:
-            content = connection.recv(4096)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        if not content:
-            return False
+    """Take waiting bells from a non-blocking socket, but not for ever; False where the other side is gone, or sends
+    anything else."""
+    try:
+        content = connection.recv(AT_ONCE)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return bool(content) and not content.strip(BELL)
 
 
 def wait_readable(connection: socket.socket, seconds: float) -> bool:

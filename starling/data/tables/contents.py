@@ -19,6 +19,7 @@ from starling.data.tables.layout import Columns
 from starling.data.tables.sample import Sample
 from starling.data.tables.snapshots import Snapshot
 from starling.data.tables.store import Store
+from starling.data.untrusted import Untrusted
 
 __all__ = ["Contents"]
 
@@ -117,6 +118,27 @@ class Contents:
             yield pool, stored[i] if self.store is None else self.columns.arrays[i][stored[0]]
         if self.store is not None:
             yield self.store.pool, stored[0].astype(np.int32)
+
+    def references_to(self, pool: AnyFramePool) -> np.ndarray:
+        """How often the items refer to each frame of a pool, or row of the store; the lock is held by the caller."""
+        slots, found = np.flatnonzero(self.keys >= 0), np.zeros(pool.frames, np.int64)
+        for each, ids in self._references([array[slots] for array in self.arrays]):
+            if each is pool:
+                found += np.bincount(ids[ids >= 0], minlength=pool.frames)
+        return found
+
+    def check(self) -> None:
+        """CheckpointError where restored items refer to rows or frames that are not there; the lock is held by the
+        caller."""
+        slots = np.flatnonzero(self.keys >= 0)
+        saved = Untrusted({}, "the items of a table")
+        if self.store is not None:
+            rows = self.arrays[0][slots, None]
+            saved.within("(row)", rows, 0, self.store.pool.frames - 1)
+            self.store.pool.check_ids(saved, "(row)", rows, np.ones(slots.size, np.bool_))
+        for i, pool in self.columns.pools.items():
+            ids = self.columns.arrays[i][self.where(slots)]
+            pool.check_ids(saved, self.columns.paths[i], ids, np.ones(ids.shape[:-1], np.bool_))
 
     def gather(self, out: Sample, n: int) -> None:
         """Copy the items of ``out.slots`` into the buffers."""

@@ -5,16 +5,16 @@ The index knows nothing of the items' contents. Its exact state is a handful of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from starling.data.tables import draw_kernels as kernels
-from starling.data.tables.copy_on_write import FrozenArrays, touch_range
+from starling.data.tables.copy_on_write import FrozenArrays, Ranges, touch_range
 from starling.data.tables.sample import Sample
 from starling.data.tables.selectors import HEAD, PRIORITIZED, Selector, SelectorState
 from starling.data.tables.sumtree import set_many, set_one
+from starling.data.untrusted import Untrusted
 
 __all__ = ["Index"]
 
@@ -39,18 +39,12 @@ class Index:
         capacity = keys.size
         self.capacity, self.sampler, self.remover, self.max_times = capacity, sampler, remover, max_times
         self.keys, self.priorities = keys, priorities
-        keys[:] = -1 - np.arange(capacity, dtype=np.int64)
-        priorities[:] = 0.0
         self.times = np.zeros(capacity, np.int32)
         self.free = _all_free(capacity)
         self.sampling = SelectorState(sampler, capacity)
         self.removing = SelectorState(remover, capacity)
-        self.size = 0
-        self.extent = 0  # slots ever used: those beyond hold nothing
-        self.evicted = 0
-        self.ring = ring and remover.name == "fifo" and not max_times and sampler.random
-        if self.ring:
-            self.sampling.ints[HEAD:] = np.tile(np.arange(capacity), 2)
+        self.circular = ring and remover.name == "fifo" and not max_times and sampler.random
+        self._begin()
         self._pair = self._selector_arguments()
         self._scratch = _scratch(1)
         self._keep: tuple[Any, ...] | None = None  # copies on write of each array, while frozen
@@ -58,6 +52,24 @@ class Index:
     @staticmethod
     def nbytes(capacity: int, sampler: Selector, remover: Selector) -> int:
         return sampler.nbytes(capacity) + remover.nbytes(capacity) + 28 * capacity
+
+    def clear(self) -> None:
+        """Forget all items."""
+        self.times[:] = 0
+        self.free[:] = _all_free(self.capacity)
+        self.sampling.clear()
+        self.removing.clear()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.keys[:] = -1 - np.arange(self.capacity, dtype=np.int64)
+        self.priorities[:] = 0.0
+        self.size = 0
+        self.extent = 0  # slots ever used: those beyond hold nothing
+        self.evicted = 0
+        self.ring = self.circular
+        if self.ring:
+            self.sampling.ints[HEAD:] = np.tile(np.arange(self.capacity), 2)
 
     def _selector_arguments(self) -> tuple[Any, ...]:
         s, r = self.sampling, self.removing
@@ -191,43 +203,39 @@ class Index:
         """The numbers that make up the state, by name."""
         return {"size": self.size, "extent": self.extent, "evicted": self.evicted, "ring": int(self.ring)}
 
-    def freeze(self, frozen: FrozenArrays) -> None:
-        """Keep the arrays as they are now, to be read while the index goes on; ``thaw`` when that is done.
+    def ranges(self, ring: bool, extent: int) -> Ranges:
+        """What of the arrays is saved, by name. In the circle all follow from the priorities and the weights of the sum
+        tree."""
+        if not ring:
+            return {name: (name, 0, array.size) for name, array in self.arrays().items()}
+        weights = {}
+        if self.sampler.kind == PRIORITIZED:
+            start = int(self.sampling.levels[-2])
+            weights = {"weights": ("sampling_floats", start, start + extent)}
+        return {"priorities": ("priorities", 0, extent), **weights}
 
-        In the circle all follow from the priorities and the weights of the sum tree.
-        """
-        arrays = self.arrays()
-        ranges = {name: (name, 0, array.size) for name, array in arrays.items()}
-        if self.ring:
-            ranges = {"priorities": ("priorities", 0, self.extent)}
-            if self.sampler.kind == PRIORITIZED:
-                start = int(self.sampling.levels[-2])
-                ranges["weights"] = ("sampling_floats", start, start + self.extent)
-        frozen.begin(ranges)
+    def freeze(self, frozen: FrozenArrays) -> None:
+        """Keep the arrays as they are now, to be read while the index goes on; ``thaw`` when that is done."""
+        frozen.begin(self.ranges(self.ring, self.extent))
         self._keep = frozen.keep
 
     def thaw(self) -> None:
         self._keep = None
 
-    def restore_frozen(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, int], inserts: int) -> None:
-        """Continue from the arrays that ``freeze`` named."""
-        if not numbers["ring"]:
-            self.restore(arrays, numbers)
+    def restore(self, counters: Untrusted, arrays: Untrusted) -> None:
+        """Continue from ``numbers`` and what ``ranges`` named, which ``check_index`` let pass."""
+        self.clear()  # the lists that a circle does without are as in a new table
+        self.size, self.extent = counters.integer("size"), counters.integer("extent")
+        self.evicted, self.ring = counters.integer("evicted"), counters.flag("ring")
+        if not self.ring:
+            for name, array in self.arrays().items():
+                array[...] = arrays.get(name)
             return
-        # The lists that a circle does without are as in a new table: this one may have left its own.
-        self.times[:] = 0
-        self.free[:] = _all_free(self.capacity)
-        self.removing.ints[:] = -1
-        self.size, self.extent = int(numbers["size"]), int(numbers["extent"])
-        self.evicted, self.ring = int(numbers["evicted"]), True
-        self.keys[:] = self.ring_keys(inserts)
-        self.sampling.ints[HEAD:] = np.tile(np.arange(self.capacity), 2)
-        self.sampling.ints[0] = self.size
-        n = self.extent
-        self.priorities[:n] = arrays["priorities"]
+        self.keys[:] = self.ring_keys(counters.integer("inserts"))
+        self.sampling.ints[0] = n = self.extent
+        self.priorities[:n] = arrays.get("priorities")
         if self.sampler.kind == PRIORITIZED:
-            tree, levels, weights = self.sampling.floats, self.sampling.levels, np.asarray(arrays["weights"])
-            tree[:] = 0.0
+            tree, levels, weights = self.sampling.floats, self.sampling.levels, np.array(arrays.get("weights"))
             set_many(tree, levels, np.arange(n), weights, n, np.empty(n, np.int64), None)
 
     def ring_keys(self, inserts: int) -> np.ndarray:
@@ -238,12 +246,6 @@ class Index:
         if turn == 0:
             keys[place:] = -1 - keys[place:]
         return keys
-
-    def restore(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, int]) -> None:
-        for name, array in self.arrays().items():
-            array[...] = arrays[name]
-        self.size, self.extent = int(numbers["size"]), int(numbers["extent"])
-        self.evicted, self.ring = int(numbers["evicted"]), bool(numbers["ring"])
 
 
 def _all_free(capacity: int) -> np.ndarray:

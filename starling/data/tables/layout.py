@@ -135,9 +135,16 @@ class Columns:
     def intern(self, leaves: list[np.ndarray]) -> list[np.ndarray]:
         """The leaves with shared observations put into their pools, one reference taken for each frame."""
         stored = list(leaves)
-        for i, pool in self.pools.items():
-            ids = pool.intern(leaves[i].reshape(-1, *pool.space.shape))
-            stored[i] = ids.reshape(leaves[i].shape[0], *self.shapes[i])
+        done: list[int] = []
+        try:
+            for i, pool in self.pools.items():
+                ids = pool.intern(leaves[i].reshape(-1, *pool.space.shape))
+                stored[i] = ids.reshape(leaves[i].shape[0], *self.shapes[i])
+                done.append(i)
+        except DataError:  # no room: those that were taken would never be given back
+            for i in done:
+                self.pools[i].release(stored[i])
+            raise
         return stored
 
     def release(self, leaves: list[np.ndarray]) -> None:

@@ -8,11 +8,13 @@ import numpy as np
 
 from starling.core.spaces import Dict
 from starling.core.trees import Tree, leaves, map_leaves
-from starling.data.frames.estimates import Planes, estimate, pools_for
+from starling.data.frames.estimates import Planes, estimate, most_frames, pools_for
 from starling.data.frames.images import image_leaves
 from starling.data.saving.saveable import SaveableTable
+from starling.data.tables.layout import Columns
 from starling.data.tables.limiters import TableCounts
 from starling.data.tables.table import Table
+from starling.data.untrusted import Untrusted
 
 __all__ = ["PooledTable"]
 
@@ -88,12 +90,28 @@ class PooledTable:
         return {"planes": self._planes._asdict() if self._planes else {}, "table": self._saveable}
 
     def restore(self, state: Tree) -> None:
-        """Go on from ``state()``."""
-        if "waiting" in state:
-            self._waiting = list(state["waiting"])
+        """Go on from ``state()``; CheckpointError or DataError where it is of another table, or damaged."""
+        saved = Untrusted(state, "the state of a table's items", f"images at {sorted(self._images)}")
+        if self._images and "waiting" in saved:
+            self._waiting, self._table = self._checked_waiting(saved), None
             return
         if self._images:
+            planes, most = saved.part("planes"), most_frames(self._images, self._capacity)
             self._waiting = []
-            self._planes = Planes(bool(state["planes"]["stacked"]), int(state["planes"]["frames"]))
+            self._planes = Planes(planes.flag("stacked"), planes.integer("frames", 0, most))
             self._make()
-        self._saveable.restore(state["table"])
+        self._saveable.restore(saved.get("table"))
+
+    def _checked_waiting(self, saved: Untrusted) -> list[tuple[Tree, np.ndarray | None]]:
+        columns, waiting = Columns(self._signature, self._capacity), saved.get("waiting")
+        pairs = isinstance(waiting, (list, tuple)) and all(
+            isinstance(each, (list, tuple)) and len(each) == 2 for each in waiting
+        )
+        saved.check(pairs, "waiting", "it has items and their priorities, or None, in turn")
+        for rows, priorities in waiting:
+            n = columns.check(columns.flatten(rows))
+            if priorities is not None:
+                wide = getattr(priorities, "dtype", None) == np.float64
+                given = Untrusted({"priorities": priorities}, "items that wait for a table")
+                given.array("priorities", (n,), np.float64 if wide else np.float32)
+        return list(waiting)

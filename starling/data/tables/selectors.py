@@ -38,6 +38,7 @@ __all__ = [
     "drop",
     "pick",
     "prioritized",
+    "walks_all",
     "weight",
 ]
 
@@ -128,8 +129,12 @@ class SelectorState:
         if selector.kind not in (FIFO, LIFO):
             self.ints[0] = 0
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {"ints": self.ints, "floats": self.floats}
+    def clear(self) -> None:
+        """Forget all items."""
+        self.ints[:] = -1
+        self.floats[:] = 0.0
+        if self.selector.kind not in (FIFO, LIFO):
+            self.ints[0] = 0
 
 
 @njit(cache=True, nogil=True)
@@ -258,3 +263,15 @@ def pick(kind, ints, floats, levels, uniforms, count, slots, chances, rest):  # 
         for i in range(count):
             slots[i] = chosen
             chances[i] = 1.0
+
+
+@njit(cache=True, nogil=True)
+def walks_all(ints, live, size):  # type: ignore[no-untyped-def]
+    """Whether the list of a fifo or lifo selector leads through ``size`` items, each once, and knows the way back."""
+    capacity = live.size
+    before, slot = -1, ints[0]
+    for _ in range(size):  # who comes twice would have two before it
+        if slot < 0 or slot >= capacity or not live[slot] or ints[HEAD + capacity + slot] != before:
+            return False
+        before, slot = slot, ints[HEAD + slot]
+    return slot == -1 and ints[1] == before

@@ -11,6 +11,7 @@ its contents (columns, one array per leaf of the signature). Every method may be
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,17 @@ from starling.data.tables.sample import Results, Sample, check_beta, make_sample
 from starling.data.tables.selectors import LARGEST_WEIGHT, PRIORITIZED, Selector, as_selector
 from starling.data.tables.snapshots import Frozen
 from starling.data.tables.store import Store
-from starling.data.tables.table_state import freeze_table, prepare_table, restore_frozen_table, restore_table, state_of
+from starling.data.tables.table_state import (
+    check_frozen_table,
+    clear_table,
+    freeze_table,
+    frozen_layout_of,
+    prepare_table,
+    restore_frozen_table,
+    restore_table,
+    state_of,
+)
+from starling.data.untrusted import Untrusted
 
 __all__ = ["Table", "queue", "stack"]
 
@@ -99,6 +110,10 @@ class Table:
 
     def __len__(self) -> int:
         return self.index.size
+
+    @property
+    def lock(self) -> threading.Lock:
+        return self.admission.lock
 
     @property
     def inserts(self) -> int:
@@ -234,7 +249,7 @@ class Table:
         with self.admission.lock:
             left, counts = self.index.draws_left(), self.admission.counts
             if self.index.size and (left is None or left >= n):
-                out = self._results.next(n)
+                out = self.buffers(n)
                 self._count_draw(out, n, self.index.draw(out, n, self.rng))
                 counts.largest_sample = max(counts.largest_sample, n)
                 self.admission.drawn()
@@ -268,6 +283,10 @@ class Table:
             self.admission.counts.size = self.index.size
             self.admission.drawn()
             return len(slots)
+
+    def references_to(self, pool: AnyFramePool) -> np.ndarray:
+        """How often the items refer to each frame of a pool; the lock is held by the caller."""
+        return self.contents.references_to(pool)
 
     def evict(self) -> bool:
         """Remove the item whose turn it is, for the sake of a full pool; False where there is none."""
@@ -328,8 +347,9 @@ class Table:
         """Everything that determines the table's further behaviour, as a tree of arrays and numbers (copies)."""
         return state_of(self)
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from ``state()`` of a table with the same signature, capacity and selectors."""
+    def restore(self, state: Any) -> None:
+        """Continue from ``state()`` of a table with the same signature, capacity and selectors; CheckpointError where
+        it is of another, or damaged."""
         restore_table(self, state)
 
     def prepare(self) -> Frozen:
@@ -345,9 +365,26 @@ class Table:
         self.contents.snapshot = None
         self.index.thaw()
 
-    def restore_frozen(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Continue from what ``freeze`` gave, the contents being there; the lock is held by the caller."""
+    def frozen_layout(self, numbers: Untrusted) -> tuple[int, dict[str, int]]:
+        """How many rows ``freeze`` keeps, and numbers in each array; CheckpointError where that cannot be."""
+        return frozen_layout_of(self, numbers)
+
+    def check_frozen(self, numbers: Untrusted, arrays: Untrusted) -> None:
+        """CheckpointError unless ``restore_frozen`` may follow these; nothing changes."""
+        check_frozen_table(self, numbers, arrays)
+
+    def restore_frozen(self, numbers: Untrusted, arrays: Untrusted) -> None:
+        """Continue from what ``freeze`` gave and ``check_frozen`` let pass, the contents being there; the lock is held
+        by the caller."""
         restore_frozen_table(self, numbers, arrays)
+
+    def check_contents(self) -> None:
+        """CheckpointError where restored items refer to what is not there; the lock is held by the caller."""
+        self.contents.check()
+
+    def clear(self) -> None:
+        """Forget all items and counts, but not those of pools; the lock is held by the caller."""
+        clear_table(self)
 
 
 def queue(signature: Dict, capacity: int, **options: Any) -> Table:
