@@ -24,9 +24,17 @@ from starling.core.params import Params
 from starling.core.settings import Settings, setting
 from starling.core.spaces import Dict, Float, Space
 from starling.core.trees import Tree
-from starling.experience.rollouts import Rollouts, first_steps, rewards_and_discounts
+from starling.experience.rollouts import Rollouts
 
-__all__ = ["ActorCritic", "ActorCriticConfig", "masked_mean", "networks_for", "standardised"]
+__all__ = [
+    "ActorCritic",
+    "ActorCriticConfig",
+    "first_steps",
+    "masked_mean",
+    "networks_for",
+    "rewards_and_discounts",
+    "standardised",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +86,21 @@ def standardised(advantage: Any, mask: Any) -> Any:  # [*]
     """The advantages of a minibatch with mean 0 and deviation 1 over its valid steps."""
     centred = advantage - masked_mean(advantage, mask)
     return centred / (ops(advantage).sqrt(masked_mean(centred * centred, mask)) + 1e-8)
+
+
+def rewards_and_discounts(batch: Tree, reward: Any, gamma: float) -> tuple[Any, Any]:
+    """(r_t, discount_t) [T, B]: 0 is the discount wherever an episode ended; where it was cut, the value of what it
+    ended with is part of the reward."""
+    xp = ops(reward)
+    goes_on = batch["mask"] * (1.0 - xp.astype(batch["terminated"] | batch["truncated"], xp.float32))
+    return reward + gamma * batch["bootstrap"], gamma * goes_on
+
+
+def first_steps(batch: Tree) -> Any:
+    """[T+1, B]: where an episode begins after the first step, the observation behind the last one included."""
+    xp = ops(batch["mask"])
+    over = batch["terminated"] | batch["truncated"] | (batch["mask"] == 0.0)  # [T, B]
+    return xp.concat([xp.zeros_like(over[:1, ...]), over], axis=0)
 
 
 class ActorCritic(GradientAlgorithm):

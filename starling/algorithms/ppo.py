@@ -10,7 +10,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from starling.algorithms.actor_critic import ActorCritic, ActorCriticConfig, masked_mean, networks_for, standardised
+from starling.algorithms.actor_critic import (
+    ActorCritic,
+    ActorCriticConfig,
+    first_steps,
+    masked_mean,
+    networks_for,
+    standardised,
+)
 from starling.algorithms.base import Learned
 from starling.backends import ops
 from starling.components.base import api
@@ -21,7 +28,6 @@ from starling.core.params import Params
 from starling.core.settings import setting
 from starling.core.spaces import Space
 from starling.core.trees import Tree, map_leaves
-from starling.experience.rollouts import first_steps
 from starling.maths.policy_gradients import (
     approximate_kl,
     clipped_value_loss,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 import traceback
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from starling import __version__
+from starling.cli.output import degrade_output
 from starling.core.errors import EnvError, StarlingError, UnknownNameError
 
 __all__ = ["main"]
@@ -44,6 +46,7 @@ _MODULES = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 is success, 1 a failed run, 2 a request that cannot be met, 130 an interruption."""
+    degrade_output()
     args = list(sys.argv[1:] if argv is None else argv)
     if not args or args[0] in ("-h", "--help", "help"):
         print(_usage())
@@ -69,6 +72,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away: nothing more to say to it
         return 141
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):  # what else the system refuses is explained where it does
+            raise
+        print(
+            "starling: no more files can be opened here. Allow more (`ulimit -n 4096`), or use fewer roles.",
+            file=sys.stderr,
+        )
+        return 1
 
 
 def _foreign_frames(error: EnvError) -> str:

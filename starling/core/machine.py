@@ -37,7 +37,7 @@ def process_state(pid: int) -> Literal["running", "stopped", "gone"]:
     if not Path("/proc/self/stat").exists():
         return "running"
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):
         return "gone"
     return "stopped" if state in "Tt" else "gone" if state in "ZX" else "running"
@@ -83,7 +83,7 @@ def allow_descriptors(count: int) -> None:
 def processor_ticks(pid: int) -> int | None:
     """Processor time that a process has used; None where the system does not tell."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
     return int(fields[11]) + int(fields[12])  # in user mode and in the kernel

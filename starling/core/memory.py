@@ -33,7 +33,7 @@ def available_memory() -> int | None:
 
 def _of_system() -> Iterator[int]:
     try:
-        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        fields = dict(line.split(":") for line in _text(Path("/proc/meminfo")).splitlines())
         yield int(fields["MemAvailable"].split()[0]) * 1024
     except (OSError, LookupError, ValueError):
         names = getattr(os, "sysconf_names", {})
@@ -44,7 +44,7 @@ def _of_system() -> Iterator[int]:
 def _of_containers(groups: str = "/proc/self/cgroup", root: Path = CGROUPS) -> Iterator[int]:
     """What each control group that this process is in leaves, and each group around it."""
     try:
-        lines = [line.split(":", 2) for line in Path(groups).read_text().splitlines()]
+        lines = [line.split(":", 2) for line in _text(Path(groups)).splitlines()]
     except OSError:
         return
     for _, controllers, path in lines:
@@ -54,13 +54,17 @@ def _of_containers(groups: str = "/proc/self/cgroup", root: Path = CGROUPS) -> I
             inner = top / path.lstrip("/")
             for group in (inner, *inner.parents):
                 try:
-                    statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-                    used = int((group / usage).read_text()) - int(statistics.get(reclaimable, 0))
-                    yield max(0, int((group / limit).read_text()) - used)  # "max" is no number, and no limit
+                    statistics = dict(line.split() for line in _text(group / "memory.stat").splitlines())
+                    used = int(_text(group / usage)) - int(statistics.get(reclaimable, 0))
+                    yield max(0, int(_text(group / limit)) - used)  # "max" is no number, and no limit
                 except (OSError, ValueError):
                     pass
                 if group == top:
                     break
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def refuse_if_too_large(what: str, parts: Mapping[str, int], remedy: str, available: int | None = None) -> None:

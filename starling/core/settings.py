@@ -8,11 +8,15 @@ class MyConfig(Settings):
 from __future__ import annotations
 
 import dataclasses
+import math
+from numbers import Real
 from typing import Any
 
 from starling.core.errors import ConfigError
 
 __all__ = ["Settings", "help_of", "setting"]
+
+LARGEST = 2**63 - 1  # of whole numbers: what arrays and messages hold
 
 
 def setting(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
@@ -37,14 +41,29 @@ class Settings:
             low, high = each.metadata.get("range", (None, None))
             value = getattr(self, each.name)
             for number in value if isinstance(value, tuple) else (value,):
-                if number is None or isinstance(number, (str, dict)):
-                    continue
-                if not ((low is None or number >= low) and (high is None or number <= high)):
-                    raise ConfigError(f"{each.name}={value}; it must be {_range(low, high)}.")
+                if isinstance(number, Real) and (rule := _broken_rule(number, low, high)):
+                    raise ConfigError(f"{each.name}={_shown(value)}; it must be {rule}.")
         self.check()
 
     def check(self) -> None:
         """Refuse settings that do not go together."""
+
+
+def _broken_rule(number: Any, low: float | None, high: float | None) -> str:
+    """What a number must be and is not; empty where it may be."""
+    if not ((low is None or number >= low) and (high is None or number <= high)):
+        return _range(low, high)
+    if isinstance(number, int):
+        return "" if abs(number) <= LARGEST else f"at most {LARGEST:,}, the largest whole number of 64 bits"
+    return "" if math.isfinite(number) else "a finite number"
+
+
+def _shown(value: Any) -> str:
+    """A setting as a message can show it: Python writes no whole number of thousands of digits."""
+    try:
+        return str(value)
+    except ValueError:
+        return "a number of thousands of digits"
 
 
 def _range(low: float | None, high: float | None) -> str:

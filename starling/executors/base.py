@@ -45,6 +45,7 @@ class Executable(Protocol):
     simulation: Mapping[str, Any]  # settings of ``SimulatedFaults``
     pin_cpus: bool  # whether processes are kept to a processor each
     heartbeat: float  # seconds that a process may be without a sign of life; 0: any
+    step_note: Path | None  # where a process notes which call of an environment it makes
 
     @property
     def record(self) -> Path | None:

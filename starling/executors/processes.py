@@ -6,11 +6,9 @@ import contextlib
 import json
 import os
 import selectors
-import shutil
+import signal
 import subprocess
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +18,14 @@ from starling.core.effects import Report
 from starling.core.errors import RunError
 from starling.core.lockfree import make_bell, ring
 from starling.core.machine import Heartbeat, allow_descriptors, process_state
+from starling.envs.step_note import read_note
 from starling.executors.base import Executable, Results, Start, Watcher
 from starling.executors.restarts import restart_of
 from starling.executors.role_status import RoleStatus
 from starling.executors.shared_edges import SharedEdges
 from starling.formations import RoleId
 from starling.records import checkpoint
+from starling.records.files import scratch_folder
 
 __all__ = ["Supervisor", "run"]
 
@@ -42,26 +42,10 @@ MOST_READ = 1 << 20  # bytes of reports: more than a pipe holds
 def run(program: Executable, watcher: Watcher, restore: bool = False) -> Results:
     """Run until every role of the kind that ends the run is done; returns their results."""
     with (
-        _scratch(program.directory) as scratch,
+        scratch_folder(program.directory) as scratch,
         contextlib.closing(Supervisor(program, watcher, scratch, restore)) as supervisor,
     ):
         return supervisor.supervise()
-
-
-@contextlib.contextmanager
-def _scratch(directory: Path | None) -> Iterator[Path]:
-    """A folder for what roles are to do and come to; in the run's own, where that of a killed supervisor is found."""
-    if directory is None:
-        with tempfile.TemporaryDirectory(prefix="starling-") as temporary:
-            yield Path(temporary)
-        return
-    path = directory / "scratch"
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir(parents=True)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 class Child:
@@ -133,12 +117,14 @@ class Supervisor:
             "bells": bells,
             "report": reported,
             "scratch": str(self.scratch),
+            "note": str(self._note(role)),
             "started": self._started,
             "parent": os.getpid(),
             "pin": line if self.program.pin_cpus else None,
         }
+        self._note(role).unlink(missing_ok=True)
         path = self.scratch / f"setup-{role}.json"
-        path.write_text(json.dumps(setup))
+        path.write_text(json.dumps(setup), encoding="utf-8")
         with self._log(role) as log:
             given = [reported, setup["status"], setup["bell"], *bells, *segments.values()]
             environment = self.program.environment(role)
@@ -149,6 +135,10 @@ class Supervisor:
         self._selector.register(report, selectors.EVENT_READ, child)
         child.restart_at, child.error, child.done = None, None, False
         self.role_status.arrays["pid"][line] = child.process.pid
+
+    def _note(self, role: RoleId) -> Path:
+        """Where a role notes which call of an environment it makes."""
+        return self.scratch / f"note-{role}"
 
     def _log(self, role: RoleId) -> Any:
         """Where a role's error output goes."""
@@ -232,15 +222,23 @@ class Supervisor:
             raise KeyboardInterrupt(f"{child.role} could not save where it was")
         if code == 3 and child.error is not None:
             raise _error_of(child.role, child.error)
+        how = child.error["message"] if child.error else self._end_of(child, code)
+        with self._log(child.role) as log:
+            log.write(f"{child.role}: {how}\n".encode())
         child.crashes = [*(at for at in child.crashes if at >= now - WITHIN), now]
         if len(child.crashes) >= MOST_CRASHES:
-            how = child.error["message"] if child.error else f"ended with code {code}"
             raise RunError(
                 f"{child.role} crashed {len(child.crashes)} times within {WITHIN:.0f} s (at last: {how}); see "
                 f"{self.program.directory or self.scratch}/logs/{child.role}.log."
             )
         self.role_status.arrays["restarts"][child.line] += 1
         child.restart_at = now + min(LONGEST_PAUSE, 0.05 * 2 ** (len(child.crashes) - 1))
+
+    def _end_of(self, child: Child, code: int) -> str:
+        """How a process ended that could not say so itself, and in which call of an environment."""
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        call = read_note(self._note(child.role)) if code < 0 else None
+        return f"{how} in {call}" if call else how
 
     def _restart(self, child: Child) -> None:
         """Restart a crashed role; where nobody may run ahead of it, all of them."""

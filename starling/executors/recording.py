@@ -8,10 +8,9 @@ its receiver's next choice, so the rules that chose it then must choose it again
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterator
+from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from starling.core.effects import Call, Checkpoint, Effect, Latest, Pulse, Report, Take, TakeMany
 from starling.core.errors import RunError
@@ -21,18 +20,11 @@ from starling.executors.edges import WAIT
 from starling.executors.inline import Turns
 from starling.executors.memory_edges import MemoryEdges
 from starling.formations import Edge, Formation, RoleId, publisher_of
+from starling.records.choices import LATEST, PULSE, TAKE, Choices, RecordedChoice
 
 __all__ = ["Recorder", "replay"]
 
-TAKE, LATEST, PULSE = "take", "latest", "pulse"
 Way = tuple[RoleId, int, int]  # to a role, over the edge in this place, from this sender
-
-
-class RecordedChoice(NamedTuple):
-    """What an executor chose for a role; in a record, a line of JSON."""
-
-    kind: str
-    numbers: list[int]  # take: (edge, sender) of each message; latest: edge, sender, number; pulse: whether to stop
 
 
 class Recorder:
@@ -42,7 +34,7 @@ class Recorder:
         directory.mkdir(parents=True, exist_ok=True)
         self._formation, self._role = formation, role
         self._places = {edge.name: place for place, edge in enumerate(formation.edges)}
-        self._file = open(directory / f"{role}.{incarnation}", "w")  # noqa: SIM115
+        self._file = open(directory / f"{role}.{incarnation}", "w", encoding="utf-8")  # noqa: SIM115
 
     def note(self, effect: Effect, result: Any) -> None:
         """Write down the choice in an effect's result, if there was one."""
@@ -60,32 +52,6 @@ class Recorder:
 
     def close(self) -> None:
         self._file.close()
-
-
-class Choices:
-    """A role's recorded choices, one after another."""
-
-    def __init__(self, role: RoleId, path: Path) -> None:
-        lines = path.read_text().splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith("\n")]  # a last one that was cut off is none
-        self._role, self._choices = role, deque(RecordedChoice(*json.loads(line)) for line in whole)
-
-    def __iter__(self) -> Iterator[RecordedChoice]:
-        return iter(self._choices)
-
-    def next(self, kind: str) -> list[int] | None:
-        """The numbers of the next choice; None after the last: what came then was not part of the run."""
-        if not self._choices:
-            return None
-        if self._choices[0].kind != kind:
-            raise RunError(
-                f"{self._role} makes a {kind} where {self._choices[0].kind} was recorded; a replay needs the code and "
-                "the settings of the recorded run."
-            )
-        return self._choices[0].numbers
-
-    def pop(self) -> None:
-        self._choices.popleft()
 
 
 class Replay:
@@ -164,4 +130,6 @@ def replay(program: Executable, watcher: Watcher, directory: Path) -> Results:
     missing = [str(role) for role in program.formation if not (directory / f"{role}.0").exists()]
     if missing:
         raise RunError(f"{directory} has no record of {missing[0]}; was the run recorded (--record) to its end?")
-    return Replay(program, watcher, {role: Choices(role, directory / f"{role}.0") for role in program.formation}).run()
+    return Replay(
+        program, watcher, {role: Choices(str(role), directory / f"{role}.0") for role in program.formation}
+    ).run()

@@ -52,6 +52,7 @@ class Driver:
     def __init__(self, setup: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
         self.role, self._setup, self._send = RoleId(setup["kind"], setup["index"]), setup, send
         self.program: Executable = imported(setup["program"]["factory"])(setup["program"])
+        self.program.step_note = Path(setup["note"])
         formation = self.program.formation
         self.status = RoleStatus(formation, setup["status"])
         self._line = self.status.line(self.role)
@@ -158,11 +159,11 @@ class Driver:
 
 def main(argv: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what an interruption means
-    setup = json.loads(Path(argv[1]).read_text())
+    setup = json.loads(Path(argv[1]).read_text(encoding="utf-8"))
     end_with(setup["parent"])
     if setup["pin"] is not None:
         pin(setup["pin"])
-    reports = os.fdopen(setup["report"], "w", buffering=1)
+    reports = os.fdopen(setup["report"], "w", buffering=1, encoding="utf-8")
 
     def send(message: dict[str, Any]) -> None:
         """Send a message to the supervisor."""

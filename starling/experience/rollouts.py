@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from starling.backends import ops
 from starling.core.spaces import Dict, Float
 from starling.core.trees import Tree, map_leaves
 from starling.data.adders.columns import TIMELESS, StepColumns, column_signature
@@ -16,7 +15,7 @@ from starling.envs.protocol import Step
 from starling.experience.on_policy import OnPolicy, facts_of
 from starling.experience.plan import Accumulator, Acted, StepSpaces, equal_share
 
-__all__ = ["Rollouts", "first_steps", "rewards_and_discounts"]
+__all__ = ["Rollouts"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,18 +127,3 @@ def _stack(trees: list[Tree]) -> Tree:
     if isinstance(trees[0], np.ndarray):
         return np.array(trees)  # faster than np.stack for many small arrays
     return map_leaves(lambda *leaves: np.array(leaves), *trees)
-
-
-def rewards_and_discounts(batch: Tree, reward: Any, gamma: float) -> tuple[Any, Any]:
-    """(r_t, discount_t) [T, B]: 0 is the discount wherever an episode ended; where it was cut, the value of what it
-    ended with is part of the reward."""
-    xp = ops(reward)
-    goes_on = batch["mask"] * (1.0 - xp.astype(batch["terminated"] | batch["truncated"], xp.float32))
-    return reward + gamma * batch["bootstrap"], gamma * goes_on
-
-
-def first_steps(batch: Tree) -> Any:
-    """[T+1, B]: where an episode begins after the first step, the observation behind the last one included."""
-    xp = ops(batch["mask"])
-    over = batch["terminated"] | batch["truncated"] | (batch["mask"] == 0.0)  # [T, B]
-    return xp.concat([xp.zeros_like(over[:1, ...]), over], axis=0)

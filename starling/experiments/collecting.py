@@ -37,6 +37,7 @@ def _record(
     policy: Policy, envs: Envs, episodes: int, directory: str | Path, report: Callable[[int], None]
 ) -> list[float]:
     share, returns = shares(episodes, envs.count), []
+    (dtype,) = (leaf.numpy_dtype for _, leaf in policy.algorithm.action_space.items())
     running: list[list[Tree]] = [[] for _ in range(envs.count)]
     with EpisodeWriter(directory, policy.algorithm.observation_space, policy.algorithm.action_space) as writer:
         for obs, action, step in greedy_steps(policy, envs):
@@ -46,7 +47,7 @@ def _record(
                 happened = {"reward": step.reward, "terminated": step.terminated, "truncated": step.truncated}
                 running[i].append(_row({"obs": obs, "action": action, **happened}, i))
                 if ended[i]:
-                    writer.write(_episode(running[i], _row(following, i), policy))
+                    writer.write(RecordedEpisode.of(running[i], _row(following, i), dtype))
                     returns.append(sum(float(each["reward"]) for each in running[i]))
                     running[i], share[i] = [], share[i] - 1
                     report(len(returns))
@@ -57,15 +58,3 @@ def _record(
 
 def _row(tree: Tree, i: int) -> Tree:
     return map_leaves(lambda x: np.array(x[i]), tree)
-
-
-def _episode(steps: list[Tree], last: Tree, policy: Policy) -> RecordedEpisode:
-    parts = map_leaves(lambda *x: np.stack(x), *steps)
-    dtype = dict(policy.algorithm.action_space.items())[""].numpy_dtype
-    return RecordedEpisode(
-        map_leaves(lambda *x: np.stack(x), *[step["obs"] for step in steps], last),
-        parts["action"].astype(dtype),
-        parts["reward"].astype(np.float64),
-        parts["terminated"],
-        parts["truncated"],
-    )

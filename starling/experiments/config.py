@@ -15,9 +15,10 @@ from starling.algorithms import ALGORITHMS
 from starling.backends import parse_devices
 from starling.core.errors import ConfigError, UnknownNameError
 from starling.core.settings import setting
+from starling.core.yaml_files import read_settings
 from starling.executors import EXECUTORS
 from starling.experiments.presets import PRESETS, find_preset
-from starling.experiments.settings import load_yaml, overridden, plain
+from starling.experiments.settings import overridden, plain
 from starling.formations import FORMATIONS, Counts, Formation, Placement, form
 
 __all__ = ["Run", "RunOptions", "check_effects", "resolve"]
@@ -92,12 +93,10 @@ class Run:
 
 def resolve(*layers: Mapping[str, Any], config: str | Path | None = None) -> Run:
     """The run that ``layers`` of settings describe, later ones over earlier ones; ``config`` is a file below them."""
-    given = [_normalised(layer) for layer in ([load_yaml(config)] if config else []) + list(layers)]
+    given = [_normalised(layer) for layer in ([read_settings(config, ConfigError)] if config else []) + list(layers)]
     merged: dict[str, Any] = {}
     for layer in given:
-        for key, value in layer.items():
-            both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-            merged[key] = {**merged[key], **value} if both else value
+        merged = _merged(merged, layer)
     for key in ("algo", "env"):
         if key in merged and not isinstance(merged[key], str):
             raise ConfigError(f"{key}={merged[key]!r}; a name was expected.")
@@ -108,11 +107,7 @@ def resolve(*layers: Mapping[str, Any], config: str | Path | None = None) -> Run
             raise ConfigError(
                 f"preset {preset!r} is for {below['algo']}; algo={merged['algo']} was asked for. Drop one of them."
             )
-        below = _fitted(below, merged.get("formation", below.get("formation")))
-        merged = {
-            **below,
-            **{k: {**below.get(k, {}), **v} if isinstance(v, Mapping) else v for k, v in merged.items()},
-        }
+        merged = _merged(_fitted(below, merged.get("formation", below.get("formation"))), merged)
     merged.pop("preset", None)
     name = merged.get("algo", RunOptions.algo)
     algorithm = ALGORITHMS[name]
@@ -159,6 +154,12 @@ def check_effects(run: Run) -> None:
 def _acts_itself(formation: Formation) -> bool:
     """Whether whoever has environments has a network too."""
     return all(roles.acts for roles in formation.roles if roles.sort == "actor")
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings over others: where both have a mapping, its settings over those of the other."""
+    both = [name for name in above if isinstance(above[name], Mapping) and isinstance(below.get(name), Mapping)]
+    return {**below, **above, **{name: {**below[name], **above[name]} for name in both}}
 
 
 def _fitted(preset: Mapping[str, Any], formation: str | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from starling.algorithms.compiled.shards import merged
 from starling.backends import check_elsewhere
 from starling.components.graph.assembly import Assembly, assemble
 from starling.core.effects import Checkpoint, RoleCode
-from starling.core.errors import ConfigError
+from starling.core.errors import ConfigError, RunDirError
 from starling.core.importing import import_path, imported
 from starling.core.params import Params, with_scopes
 from starling.core.random import stream
@@ -36,10 +36,13 @@ from starling.experiments.config import Run, resolve
 from starling.formations import FORMATIONS, RoleId, Start, form, resolved_counts
 from starling.records.checkpoint import restoring
 from starling.records.checkpoints import Checkpoints
+from starling.records.files import write_atomic
 from starling.roles.context import Context
 from starling.roles.run_counters import RunLength
 
-__all__ = ["Program", "assemble_for", "weights_in"]
+__all__ = ["CUT_SHORT", "Program", "assemble_for", "weights_in"]
+
+CUT_SHORT = "cut-short"  # a file in the record of a run that was interrupted and resumed
 
 
 def assemble_for(run: Run, obs: Space, action: Space) -> Assembly:
@@ -62,7 +65,8 @@ class Program(Context):
         those of an environment, where they are known already."""
         options = run.options
         self.run, self.directory = run, directory
-        self.pin_cpus, self.heartbeat = options.pin_cpus, options.heartbeat
+        self.pin_cpus, self.heartbeat, self.recording = options.pin_cpus, options.heartbeat, options.record
+        self.step_note: Path | None = None
         self.simulation: Mapping[str, Any] = {"seed": options.seed, **options.simulation}
         self.env: EnvLike = options.env if env is None else env
         self._ready: Envs | None = None  # made to ask for its spaces, and not used yet
@@ -114,7 +118,12 @@ class Program(Context):
     def _make(self, count: int, seed: int, acting: bool = True) -> Envs:
         options = self.run.options
         tolerance = None if self.formation.fused else Tolerance(options.env_timeout)
-        settings = {"tolerance": tolerance, "workers": options.env_workers, **options.env_options}
+        settings = {
+            "tolerance": tolerance,
+            "workers": options.env_workers,
+            "step_note": self.step_note,
+            **options.env_options,
+        }
         if options.env_async and acting:
             return ReadyRows(make(self.env, count, seed, asynchronous=True, **settings))
         return make(self.env, count, seed, **settings)
@@ -123,7 +132,7 @@ class Program(Context):
         """What another process needs to make this program again."""
         return {
             "factory": f"{__name__}:remake",
-            "settings": {**self.run.to_mapping(), "preset": "none"},  # they are all there
+            "settings": {**self.run.to_mapping(), "preset": "none", "record": self.recording},  # they are all there
             "directory": None if self.directory is None else str(self.directory),
             "env": None if isinstance(self.env, str) else import_path(self.env),
             "spaces": [space_to_plain(space) for space in self.spaces],
@@ -174,7 +183,13 @@ class Program(Context):
     @property
     def record(self) -> Path | None:
         """Where the choices of the run are written down, if they are."""
-        return self.directory / "record" if self.run.options.record and self.directory is not None else None
+        return self.directory / "record" if self.recording and self.directory is not None else None
+
+    def stop_recording(self) -> None:
+        """What a run that was interrupted does from here on is not recorded: a replay begins at the beginning."""
+        if self.record is not None:
+            write_atomic(self.record / CUT_SHORT, b"", RunDirError)
+            self.recording = False
 
     # -- what roles have
 

@@ -10,7 +10,7 @@ from starling.core.effects import Checkpoint, Report
 from starling.core.errors import ConfigError, RunError
 from starling.executors.recording import replay
 from starling.experiments.config import resolve
-from starling.experiments.program import Program
+from starling.experiments.program import CUT_SHORT, Program
 from starling.formations import RoleId
 from starling.records.hashes import parameter_hash
 from starling.records.progress import Progress
@@ -62,6 +62,11 @@ def replay_run(run: str | Path, quiet: bool = False) -> ReplayedRun:
     program = Program(resolve(run_dir.read_config()), None, run_dir.path)
     if program.record is None:
         raise ConfigError(f"{run_dir.path} was not recorded; train with --record to replay a run.")
+    if (program.record / CUT_SHORT).exists():
+        raise RunError(
+            f"{run_dir.path} was interrupted and resumed, and what it did then was not recorded; a replay needs a run "
+            "that was recorded from its beginning to its end."
+        )
     title = f"replaying {program.run.options.algo} in one thread"
     with Progress(program.length.total, title, quiet=quiet) as progress:
         listener = _Listener(progress)

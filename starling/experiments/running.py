@@ -31,6 +31,7 @@ from starling.records.checkpoint import restoring
 from starling.records.curve import draw_curve
 from starling.records.files import write_atomic
 from starling.records.hashes import parameter_hash
+from starling.records.manifest import changed_settings
 from starling.records.metrics import Metrics, read
 from starling.records.progress import Progress
 from starling.records.run_dir import RunDir
@@ -79,7 +80,7 @@ def start(run: Run, env: EnvLike | None = None, command: Sequence[str] | None = 
         with RunDir.create(run.options.out, run.options.algo, run.options.env) as run_dir:
             program.directory = run_dir.path
             run_dir.write_config(settings)
-            _write_manifest(run_dir, run, command, inexact)
+            run_dir.write_manifest(settings, command, inexact)
             return _Session(program, run_dir, seconds=0.0).finish()
     finally:
         program.close()
@@ -105,6 +106,7 @@ def resume(
             checkpoints = program.checkpoints(RoleId(program.formation.ends, 0))
             if checkpoints.latest() is None and not checkpoints.skipped:
                 program.prepare()
+                run_dir.write_manifest(program.run.to_mapping(), command, _why_inexact(program))
                 result = _Session(program, run_dir, seconds=0.0).finish()
                 return replace(result, notes=("it was ended before it had saved anything, and began anew",))
             state, meta = checkpoints.load()
@@ -114,10 +116,14 @@ def resume(
                 weights_in(state)
             program.check_devices()
             checkpoints.rewind(step)
-            if inexact := _why_inexact(program):
-                _write_manifest(run_dir, program.run, command, inexact)
+            program.stop_recording()
+            began_with, settings = run_dir.read_manifest().get("settings"), program.run.to_mapping()
+            changes = changed_settings(began_with, settings)
+            edited = tuple(f"config.yaml was edited: {change}" for change in changes)
+            if inexact := "; ".join(edited) or _why_inexact(program):
+                run_dir.write_manifest(settings, command, inexact, began_with)
             result = _Session(program, run_dir, seconds, resumed=step).finish()
-            return replace(result, notes=notes)
+            return replace(result, notes=(*edited, *notes))
         finally:
             program.close()
 
@@ -143,13 +149,6 @@ def _why_inexact(program: Program) -> str:
     except Exception as error:  # the environment's own code: training will meet it, and tell where
         return f"{envs.name} could not be probed: it raised {type(error).__name__}: {error}"
     return f"{envs.name} is not deterministic under a seed: {difference}" if difference else ""
-
-
-def _write_manifest(run_dir: RunDir, run: Run, command: Sequence[str] | None, inexact: str) -> None:
-    options = run.options
-    run_dir.write_manifest(
-        algo=options.algo, env=options.env, seed=options.seed, command=command, resume_exact=not inexact, reason=inexact
-    )
 
 
 class _Session:
@@ -202,7 +201,10 @@ class _Session:
         report, self._aside = _joined(self._aside, report), Report(-1, {})
         self._steps, self._updates = report.steps, int(report.values.get("updates", 0))
         speed = report.steps / max(self.seconds, 1e-9)
-        self._metrics.write(report.steps, {**report.values, "steps_per_second": speed}, report.histograms)
+        values = {**report.values, "steps_per_second": speed}
+        began_at, interrupted = values.pop("began_at", None), values.pop("interrupted", None)
+        if not interrupted:  # else the run that is resumed would have a line more than one that was not interrupted
+            self._metrics.write(report.steps, values, report.histograms, began_at=began_at)
         prefix = f"{self.program.algorithm.name}.loss."
         losses = {key.removeprefix(prefix): value for key, value in report.values.items() if key.startswith(prefix)}
         self._progress.update(report.steps, episode_return=report.values.get("episode_return"), losses=losses)

@@ -5,32 +5,16 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, TypeVar
-
-import yaml
 
 from starling.components.base import Component
 from starling.components.spec_values import to_value
 from starling.components.specs import from_spec, to_spec
 from starling.core.errors import ConfigError, UnknownNameError
 
-__all__ = ["load_yaml", "overridden", "plain"]
+__all__ = ["overridden", "plain"]
 
 T = TypeVar("T")
-
-
-def load_yaml(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML (or JSON) file."""
-    try:
-        loaded = yaml.safe_load(Path(path).read_text())
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from None
-    if not isinstance(loaded, dict):
-        raise ConfigError(f"{path} holds {type(loaded).__name__}; settings are a mapping of names to values.")
-    return loaded
 
 
 def overridden(settings: T, changes: Mapping[str, Any], where: str) -> T:
@@ -44,7 +28,10 @@ def overridden(settings: T, changes: Mapping[str, Any], where: str) -> T:
         if name not in names:
             raise UnknownNameError("setting", key, names, where)
         free = typing.get_origin(hints[name]) is dict and isinstance(value, Mapping)  # somebody else's settings
-        checked[name] = dict(value) if free else to_value(hints[name], value, f"{where}.{name}", from_spec)
+        try:
+            checked[name] = dict(value) if free else to_value(hints[name], value, f"{where}.{name}", from_spec)
+        except (OverflowError, RecursionError, ValueError) as error:  # numbers or lists beyond what Python takes
+            raise ConfigError(f"{where}.{name} is too large or too deep to be used: {error}.") from None
     return dataclasses.replace(settings, **checked)  # type: ignore[type-var]
 
 

@@ -98,7 +98,7 @@ def load(path: Path) -> tuple[Tree, dict[str, Any]]:
     except OSError as reason:
         raise CheckpointError(f"{path / ARRAYS} cannot be read: {_words(reason)}.") from reason
     _check(path / ARRAYS, manifest, size, checksum)
-    meta = decode(manifest["meta"], {}, str(path / MANIFEST))
+    meta = _meta(manifest, path)
     return decode(_parse(tree_bytes, path / TREE), arrays, str(path / TREE)), meta
 
 
@@ -115,8 +115,7 @@ def verify(path: Path) -> dict[str, Any]:
         except OSError as reason:
             raise CheckpointError(f"{path / name} cannot be read: {_words(reason)}.") from reason
         _check(path / name, manifest, size, checksum)
-    meta: dict[str, Any] = decode(manifest["meta"], {}, str(path / MANIFEST))
-    return meta
+    return _meta(manifest, path)
 
 
 def clean(directory: Path) -> None:
@@ -187,6 +186,13 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if own != _own_checksum(manifest) or "meta" not in manifest:
         raise CheckpointError(f"{path / MANIFEST} does not match its own checksum: it is torn.")
     return manifest
+
+
+def _meta(manifest: dict[str, Any], path: Path) -> dict[str, Any]:
+    meta = decode(manifest["meta"], {}, str(path / MANIFEST))
+    if not isinstance(meta, dict):
+        raise CheckpointError(f"{path / MANIFEST} holds a {type(meta).__name__} as meta; values by name were expected.")
+    return meta
 
 
 def _check(path: Path, manifest: dict[str, Any], size: int, checksum: str | None = None) -> None:

@@ -11,28 +11,32 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from starling.records.files import AppendFile
+from starling.core.errors import RunDirError
+from starling.records.files import AppendFile, read_bytes, write_atomic
+from starling.records.thinning import thinned
 
-__all__ = ["EventFile"]
+__all__ = ["EventFiles"]
+
+PARTS = 8  # files that share the room; when it is full they become one
+READABLE = 1 << 30  # bytes of a file
+SUMMARY, SESSION = 5, 7  # fields of an event
 
 
-class EventFile:
-    """One event file of a TensorBoard directory; events from ``purge_step`` on in older files are hidden."""
+class EventFiles:
+    """A TensorBoard directory of at most ``most_bytes``; what it had of ``purge_step`` and later is hidden."""
 
-    def __init__(self, directory: Path, purge_step: int | None = None) -> None:
+    def __init__(self, directory: Path, purge_step: int | None, most_bytes: int) -> None:
         directory.mkdir(exist_ok=True)
-        # The name ends in process and time: a run resumed within a second must not write into its first file.
-        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{time.monotonic_ns()}"
-        self._file = AppendFile(directory / name)
-        self._append(_text(3, "brain.Event:2"))
+        self._directory, self._most = directory, most_bytes
+        self._file = self._begin()
         if purge_step is not None:
-            self._append(_whole(2, purge_step) + _message(7, _whole(1, 1)))  # a session log that says "start"
+            self.purge(purge_step)
 
     def write(self, step: int, values: dict[str, float], histograms: dict[str, np.ndarray]) -> None:
         """Append scalars and histograms."""
@@ -42,16 +46,74 @@ class EventFile:
             numbers = numbers[np.isfinite(numbers)].clip(-1e38, 1e38)  # the format adds up their squares
             if numbers.size:  # a histogram of nothing cannot be drawn; the scalars tell of the nan
                 found.append(_text(1, name) + _message(5, _histogram(numbers)))
-        self._append(_whole(2, step) + _message(5, b"".join(_message(1, value) for value in found)))
+        event = _record(_whole(2, step) + _message(SUMMARY, b"".join(_message(1, value) for value in found)))
+        if self._file.size + len(event) > self._most // PARTS:
+            self._file.close()
+            self._file = self._begin()
+        self._file.append(event)
+
+    def purge(self, step: int) -> None:
+        """Hide what was written from ``step`` on."""
+        self._file.append(_record(_whole(2, step) + _message(SESSION, _whole(1, 1))))  # it says "start"
 
     def close(self) -> None:
         """Close the file; harmless when done twice."""
         self._file.close()
 
-    def _append(self, fields: bytes) -> None:
-        data = _double(1, time.time()) + fields
-        length = struct.pack("<Q", len(data))
-        self._file.append(length + _checksum(length) + data + _checksum(data))
+    def _begin(self) -> AppendFile:
+        """A new file, and room for it."""
+        files = sorted(self._directory.glob("events.out.tfevents.*"))
+        if sum(file.stat().st_size for file in files) > self._most * (PARTS - 1) // PARTS:
+            _join(files, self._most * 3 // 4)
+        # The name ends in process and time: a run resumed within a second must not write into its first file.
+        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{time.monotonic_ns()}"
+        file = AppendFile(self._directory / name)
+        file.append(_version())
+        return file
+
+
+def _join(files: list[Path], most_bytes: int) -> None:
+    """Make one file of several, thinned and without what is hidden; a crash on the way may leave events there twice."""
+    events: list[tuple[int, bytes]] = []
+    for record in (record for file in files for record in _records(read_bytes(file, READABLE))):
+        step, kind = _head(record)
+        if kind == SESSION:
+            events = [earlier for earlier in events if earlier[0] < step]
+        elif kind == SUMMARY:
+            events.append((step, record))
+    write_atomic(files[0], b"".join([_version(), *thinned(events, most_bytes)]), RunDirError)
+    for file in files[1:]:
+        file.unlink()
+
+
+def _records(data: bytes) -> Iterator[bytes]:
+    """The whole records of a file."""
+    start = 0
+    while (end := start + 16 + int.from_bytes(data[start : start + 8], "little")) <= len(data):
+        yield data[start:end]
+        start = end
+
+
+def _head(record: bytes) -> tuple[int, int]:
+    """The step of an event, and the number of the field that follows, which says what it is; 0 where it is damaged."""
+    step, start = 0, 12 + 9  # behind the length and the time
+    try:
+        if record[start] == 2 << 3:
+            step, start = _read_varint(record, start + 1)
+        return step, record[start] >> 3
+    except IndexError:
+        return step, 0
+
+
+def _version() -> bytes:
+    """The event that a file begins with."""
+    return _record(_text(3, "brain.Event:2"))
+
+
+def _record(fields: bytes) -> bytes:
+    data = _double(1, time.time()) + fields
+    length = struct.pack("<Q", len(data))
+    return length + _checksum(length) + data + _checksum(data)
 
 
 def _histogram(numbers: np.ndarray) -> bytes:
@@ -73,6 +135,17 @@ def _varint(value: int) -> bytes:
         out.append(value & 127 | 128)
         value >>= 7
     return bytes([*out, value])
+
+
+def _read_varint(data: bytes, start: int) -> tuple[int, int]:
+    """A varint of at most 64 bits, and where it ends."""
+    value = 0
+    for shift in range(0, 70, 7):
+        value |= (data[start] & 127) << shift
+        start += 1
+        if data[start - 1] < 128:
+            break
+    return value, start
 
 
 def _whole(field: int, value: int) -> bytes:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
 import stat
+import tempfile
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 from starling.core.errors import StarlingError
 
-__all__ = ["AppendFile", "explain", "read_bytes", "sync_directory", "write_all", "write_atomic", "write_new"]
+__all__ = [
+    "AppendFile",
+    "explain",
+    "read_bytes",
+    "scratch_folder",
+    "sync_directory",
+    "write_all",
+    "write_atomic",
+    "write_new",
+]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -66,15 +78,15 @@ class AppendFile:
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._size = os.fstat(self._fd).st_size
+        self.size = os.fstat(self._fd).st_size
 
     def append(self, record: bytes) -> None:
         try:
             write_all(self._fd, record)
         except OSError:
-            os.ftruncate(self._fd, self._size)  # half a record would spoil the next one
+            os.ftruncate(self._fd, self.size)  # half a record would spoil the next one
             raise
-        self._size += len(record)
+        self.size += len(record)
 
     def close(self) -> None:
         """Close the file; harmless when done twice."""
@@ -93,6 +105,22 @@ def read_bytes(path: Path, limit: int) -> bytes:
         if status.st_size > limit:
             raise OSError(errno.EFBIG, f"{status.st_size:,} bytes, at most {limit:,} were expected", str(path))
         return file.read(status.st_size)  # a bound: read allocates what it is asked for
+
+
+@contextlib.contextmanager
+def scratch_folder(directory: Path | None) -> Iterator[Path]:
+    """A folder for a while, in ``directory`` if there is one: what somebody killed has left there is found and goes."""
+    if directory is None:
+        with tempfile.TemporaryDirectory(prefix="starling-") as temporary:
+            yield Path(temporary)
+        return
+    path = directory / "scratch"
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def explain(reason: OSError, what: str, place: Path, needed: int | None) -> str:

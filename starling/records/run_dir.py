@@ -2,12 +2,12 @@
 
 runs/20260131-142500-ppo-CartPole-v1/
 ├── config.yaml       the resolved configuration
-├── manifest.json     versions, platform, seed, command, whether resuming is exact
+├── manifest.json     versions, platform, seed, command, the first settings, whether resuming is exact
 ├── summary.json      how it went, rewritten as it goes
 ├── status.json       who did or waited for what at last, where the executor tells
 ├── logs/             what roles wrote to their error output, where they have processes
-├── metrics.jsonl     one line per report (see metrics.py)
-├── tensorboard/      the same, for TensorBoard
+├── metrics.jsonl     one line per report (see metrics.py); older ones are thinned at 64 MB
+├── tensorboard/      the same, for TensorBoard, with the same bound
 ├── checkpoints/      the last few states
 ├── policy/           the final policy
 └── curve.png         the learning curve
@@ -29,8 +29,11 @@ import yaml
 
 from starling.core.errors import ConfigError, RunDirError, UnknownNameError
 from starling.core.trees import Tree
+from starling.core.yaml_files import parse_settings
 from starling.records import checkpoint
 from starling.records.files import WRITING, explain, read_bytes, write_atomic
+from starling.records.layouts import MANIFEST, STATUS, SUMMARY, misfit
+from starling.records.links import refuse_links_out
 from starling.records.lock import RunLock
 from starling.records.manifest import FORMAT, VERSION, describe_run
 
@@ -38,7 +41,6 @@ __all__ = ["RunDir"]
 
 RUNS = Path("runs")
 _SIZE_LIMIT = 2**26  # bytes of a configuration, manifest, summary or status
-_STATUS = ("formation", "ends", "seconds", "time", "roles", "edges")
 _LOG_LINES, _LOG_BYTES = 5, 8_192  # of the end of a log
 
 
@@ -57,6 +59,7 @@ class RunDir:
             _make(found)
             if not (found / ".lock").exists():
                 _refuse_used(found)  # before a lock is left among somebody's files
+            refuse_links_out(found)
             lock = RunLock(found)  # a run that is still going on is told by its process
             try:
                 _refuse_used(found)
@@ -80,14 +83,18 @@ class RunDir:
 
     @classmethod
     def open(cls, path: str | Path, *, lock: bool = True) -> RunDir:
-        """Open an existing run: locked, to go on with it; or with ``lock=False``, only to read."""
+        """Open an existing run: locked, to go on with it; or with ``lock=False``, only to read.
+
+        No link in a run that is gone on with may lead out of it.
+        """
         found = Path(path)
-        if not found.is_dir():
-            kind = "is a file" if found.exists() else "does not exist"
+        if not os.path.isdir(found):
+            kind = "is a file" if os.path.exists(found) else "does not exist"
             raise RunDirError(f"{found} {kind}; a run directory was expected.")
         run = cls(found, None)
         run.read_manifest()
         if lock:
+            refuse_links_out(found)  # before the lock, which is a file too
             run._lock = RunLock(found)
             checkpoint.clean(found)
         return run
@@ -96,9 +103,9 @@ class RunDir:
     def find(run: str | Path) -> Path:
         """The directory of a run given by its path, or by its name below ``runs``."""
         for candidate in (Path(run), RUNS / run):
-            if (candidate / "manifest.json").is_file():
+            if os.path.isfile(candidate / "manifest.json"):
                 return candidate
-        if Path(run).exists():
+        if os.path.exists(run):
             raise RunDirError(f"{run} is no run directory: it has no manifest.json.")
         known = [entry.parent.name for entry in RUNS.glob("*/manifest.json")]
         raise UnknownNameError("run", run, known, where=f"{RUNS}/")
@@ -109,22 +116,22 @@ class RunDir:
             text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
         except yaml.YAMLError as reason:
             raise ConfigError(f"the configuration cannot be written as YAML: {reason}; use plain values.") from reason
+        parse_settings(text.encode(), "the configuration", ConfigError)  # else nobody could resume the run
         self._write("config.yaml", text)
 
     def write_manifest(
         self,
-        *,
-        algo: str,
-        env: str,
-        seed: int,
+        settings: Mapping[str, Any],
         command: Sequence[str] | None = None,
-        resume_exact: bool = True,
-        reason: str = "",
+        inexact: str = "",
+        began_with: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write what the run is made of; ``reason`` says why resuming is not exact. Makes the directory a run."""
-        manifest = describe_run(
-            algo=algo, env=env, seed=seed, command=command, resume_exact=resume_exact, reason=reason
-        )
+        """Write what the run is made of: this makes the directory a run.
+
+        ``inexact`` says why resuming is not exact, where it is not; ``began_with`` are the settings that a run that
+        goes on began with.
+        """
+        manifest = describe_run(settings, settings if began_with is None else began_with, command, inexact)
         self._write("manifest.json", json.dumps(manifest, indent=2) + "\n")
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
@@ -133,13 +140,7 @@ class RunDir:
 
     def read_config(self) -> dict[str, Any]:
         """The resolved configuration."""
-        try:
-            config = yaml.safe_load(self._read("config.yaml"))
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as reason:
-            raise RunDirError(f"{self.path / 'config.yaml'} is no YAML: {reason!s:.200}.") from reason
-        if not isinstance(config, dict):
-            raise RunDirError(f"{self.path / 'config.yaml'} holds a {type(config).__name__}, not settings by name.")
-        return config
+        return parse_settings(self._read("config.yaml"), str(self.path / "config.yaml"), RunDirError)
 
     def read_manifest(self) -> dict[str, Any]:
         """What the run is made of; checks that this is a run directory we can read."""
@@ -151,22 +152,19 @@ class RunDir:
                 f"{self.path} is a {manifest.get('format')!r:.60} of version {manifest.get('version')!r:.20}; "
                 f"{FORMAT!r} of version {VERSION} was expected. Open it with the program that wrote it."
             )
-        return manifest
+        return self._fitting("manifest.json", manifest, MANIFEST)
 
     def read_summary(self) -> dict[str, Any]:
         """The last summary; empty if none was written yet."""
-        return self._read_json("summary.json") if (self.path / "summary.json").exists() else {}
+        if not (self.path / "summary.json").exists():
+            return {}
+        return self._fitting("summary.json", self._read_json("summary.json"), SUMMARY)
 
     def read_status(self) -> dict[str, Any] | None:
         """The last status; None where the run's executor leaves none."""
         if not (self.path / "status.json").exists():
             return None
-        status = self._read_json("status.json")
-        if missing := [key for key in _STATUS if key not in status]:
-            raise RunDirError(
-                f"{self.path / 'status.json'} is no status of roles and edges: no {missing[0]!r}; remove it."
-            )
-        return status
+        return self._fitting("status.json", self._read_json("status.json"), STATUS)
 
     def read_logs(self) -> dict[str, list[str]]:
         """The last lines of each role's log, of those that have any."""
@@ -211,6 +209,11 @@ class RunDir:
             raise RunDirError(f"{self.path / name} holds a {type(value).__name__}, not a JSON object.")
         return value
 
+    def _fitting(self, name: str, value: dict[str, Any], layout: dict[str, Any]) -> dict[str, Any]:
+        if wrong := misfit(value, layout):
+            raise RunDirError(f"{self.path / name} was changed, or is of another version: {wrong}. Mend or remove it.")
+        return value
+
 
 def _last_lines(log: Path) -> list[str]:
     """Those that say something; none where the log cannot be read, which hides nothing of the others."""
@@ -225,14 +228,18 @@ def _last_lines(log: Path) -> list[str]:
 
 def _make(path: Path) -> None:
     """Make one directory, or say why not."""
-    if path.exists() and not path.is_dir():
+    if os.path.exists(path) and not os.path.isdir(path):
         raise RunDirError(f"{path} is a file; a run needs a directory: choose another --out.")
-    if not path.parent.exists():
+    if not os.path.exists(path.parent):
         raise RunDirError(f"{path.parent}, in which {path.name} would lie, does not exist; make it first.")
     try:
         path.mkdir(exist_ok=True)
     except OSError as reason:
         raise RunDirError(explain(reason, f"cannot make {path}", path.parent, 0)) from reason
+    except ValueError as reason:
+        raise RunDirError(
+            f"{str(path)!r} is no name that a directory can have ({reason}). Choose another --out."
+        ) from None
 
 
 def _refuse_used(path: Path) -> None:

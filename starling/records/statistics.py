@@ -96,7 +96,7 @@ def recent_speed(reports: Reports, over: float = 10.0) -> float | None:
 
 def recent_lag(reports: Reports, over: int = 20) -> dict[str, float]:
     """How many updates old experience was in so many reports, how much was dropped for it; empty where none tells."""
-    rows = [row for row in reports[-over:] if "lag_mean" in row]
+    rows = [row for row in reports[-over:] if "lag_mean" in row and "lag_max" in row]
     if not rows:
         return {}
     mean, most = float(np.mean([row["lag_mean"] for row in rows])), max(row["lag_max"] for row in rows)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping
 from io import FileIO
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from starling.core.errors import CheckpointError
+from starling.core.memory import available_memory, human_bytes
 from starling.records.files import write_all
 
 __all__ = ["can_store", "header_of", "read_tensors", "write_tensors"]
@@ -30,6 +30,7 @@ _NAMES = {
 }
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 _HEADER_LIMIT = 100_000_000  # bytes; the safetensors library refuses longer headers too
+_DIMENSIONS_LIMIT = 64  # of an array, as NumPy has it
 
 
 def can_store(dtype: np.dtype) -> bool:
@@ -73,9 +74,11 @@ def read_tensors(file: FileIO, size: int, where: str) -> tuple[dict[str, np.ndar
         raise CheckpointError(
             f"{where} declares a header of {length:,} bytes in a file of {size:,}: torn or malicious."
         )
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if size > memory:
-        raise CheckpointError(f"{where} holds {size:,} bytes, this machine has {memory:,} bytes of memory.")
+    room = available_memory()
+    if room is not None and size > room:
+        raise CheckpointError(
+            f"{where} takes {human_bytes(size)} of memory, {human_bytes(room)} is available; free some."
+        )
     header_bytes = _exactly(file, length, where)
     digest = hashlib.sha256(length_bytes + header_bytes)
     arrays: dict[str, np.ndarray] = {}
@@ -96,12 +99,14 @@ def read_tensors(file: FileIO, size: int, where: str) -> tuple[dict[str, np.ndar
 def _entries(header_bytes: bytes, size: int, where: str) -> list[tuple[str, np.dtype, tuple[int, ...]]]:
     """The arrays that the header declares, in file order, once they are known to fill it exactly."""
     try:
-        header = json.loads(header_bytes)
+        header = json.loads(header_bytes, object_pairs_hook=_unique)
         header.pop("__metadata__", None)
         entries = sorted(header.items(), key=lambda entry: (entry[1]["data_offsets"], entry[0]))
         end, found = 0, []
         for name, entry in entries:
             dtype, shape, offsets = _DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
+            if not isinstance(shape, list) or len(shape) > _DIMENSIONS_LIMIT:  # before they are multiplied
+                raise ValueError(f"the shape of array {name!r} is no list of at most {_DIMENSIONS_LIMIT} dimensions")
             if not all(type(n) is int and n >= 0 for n in (*shape, *offsets)):
                 raise ValueError(f"array {name!r} has sizes that are not whole numbers")
             start, end = end, end + math.prod(shape) * dtype.itemsize
@@ -112,6 +117,14 @@ def _entries(header_bytes: bytes, size: int, where: str) -> list[tuple[str, np.d
             raise ValueError(f"the arrays take {end:,} bytes, the file has {size:,}")
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as reason:
         raise CheckpointError(f"{where} has a header that fits no safetensors file: {reason}.") from reason
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object in which no name stands twice: of two, readers disagree on which counts."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands there twice")
     return found
 
 

@@ -42,8 +42,9 @@ class RunCounters:
         self.returns: deque[float] = deque(maxlen=100)
         self.lengths: deque[float] = deque(maxlen=100)
         self._lags: list[np.ndarray] = []
-        self._report_at, self._save_at = length.report_every, length.checkpoint_every
+        self.report_at, self._save_at = length.report_every, length.checkpoint_every
         self._reported = self._saved = -1  # at which step
+        self._began_at: int | None = 0  # where this stretch of the run began, until it is reported
 
     @property
     def done(self) -> bool:
@@ -90,12 +91,19 @@ class RunCounters:
             self.ready, self.stop = float(all_of["ready"]) == 1.0, float(all_of["stop"]) > 0
 
     def report(self, values: Reporter, state: Callable[[], Tree], last: bool = False) -> Generator[Effect, Any, None]:
-        """After a round: report and save, where it is time."""
-        if (last and self._reported != self.steps) or self.steps >= self._report_at:
-            self._report_at, self._reported = self.steps + self.length.report_every, self.steps
+        """After a round: report and save, where it is time; where the run is interrupted it is no time to report, but
+        it is told how far it came."""
+        due = self.steps >= min(self.report_at, self.length.total)
+        if (due or last) and self.steps != self._reported:
+            self._reported = self.steps
+            if due:
+                self.report_at = self.steps + self.length.report_every
             lags = np.concatenate(self._lags) if self._lags else np.zeros(0, np.float32)
             self._lags = []
             numbers, histograms = values()
+            marks = {"began_at": self._began_at, "interrupted": None if due else 1}
+            numbers = {**numbers, **{name: mark for name, mark in marks.items() if mark is not None}}
+            self._began_at = None
             histograms = {**histograms, "lag": lags} if lags.size else histograms
             yield Report(self.steps, {**numbers, **self._values(lags)}, histograms)
         if (last and self._saved != self.steps) or self.steps >= self._save_at:
@@ -125,12 +133,11 @@ class RunCounters:
             setattr(self, name, int(state[name]))
         self.returns.extend(float(x) for x in state["returns"])
         self.lengths.extend(float(x) for x in state["lengths"])
-        self._reported = self._saved = self.steps
-        self._report_at = self.steps + self.length.report_every
+        self._reported = self._saved = self._began_at = self.steps
         self._save_at = (self.steps // self.length.checkpoint_every + 1) * self.length.checkpoint_every
 
 
-_NUMBERS = ("own", "steps", "episodes", "dropped")
+_NUMBERS = ("own", "steps", "episodes", "dropped", "report_at")
 
 
 class Tally:

@@ -106,7 +106,13 @@ def test_a_recorded_run_is_replayed_and_compared(starling, tmp_path):
     assert "they differ" in said.out
 
     choices = run / "record" / "learner-0.0"
-    choices.write_bytes(choices.read_bytes()[:32])
+    recorded = choices.read_bytes()
+    for damage in (b'["take", 7]\n', b"\xff\n", b"5\n"):
+        choices.write_bytes(damage + recorded)
+        said = starling("replay", run, "--quiet")
+        assert said.code == 1
+        assert f"{choices}, line 1, is no choice, yet choices follow; mend or remove it." in said.err
+    choices.write_bytes(recorded[:32])
     assert starling("replay", run, "--quiet").code == 1
     choices.unlink()
     said = starling("replay", run, "--quiet")

@@ -36,6 +36,7 @@ class Script:
 
     pin_cpus = False
     heartbeat = 0.0
+    step_note = None
     simulation: ClassVar[Mapping[str, Any]] = {"seed": 3}
 
     def __init__(self, name: str, formation: Formation, directory: Path, record: Path | None = None) -> None:

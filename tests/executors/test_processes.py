@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from starling.core.errors import EnvError
+from starling.core.errors import EnvError, RunError
 from starling.core.machine import Heartbeat
 from starling.executors.processes import Supervisor
 from starling.executors.recording import replay
@@ -114,6 +115,18 @@ def test_an_environment_that_raises_ends_the_run_with_its_own_traceback(tmp_path
             supervisor.supervise()
     finally:
         supervisor.close()
+
+
+def test_a_role_that_crashes_in_an_environment_says_in_which_step_of_which(tmp_path):
+    settings = {"envs": 2, "rollout": 8}
+    env = "tests.experiments.toys:Crashing-v0"
+    program = program_of("a2c", "sync", tmp_path / "run", settings=settings, env=env, actors=1, backend="torch")
+    watcher = Killer("actor", 0)
+    with pytest.raises(RunError) as caught:
+        supervised(program, watcher, tmp_path)
+    where = r"killed by SIGSEGV in a step of environment 0 \(episode seed \d+, step 4 of the episode\)"
+    assert re.search(where, str(caught.value))
+    assert re.search(where, (tmp_path / "run" / "logs" / "actor-0.log").read_text(encoding="utf-8"))
 
 
 RECORDED = [

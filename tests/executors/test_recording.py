@@ -6,8 +6,9 @@ import pytest
 
 from starling.core.effects import Latest, Message, Newest, Pulse, Put, Sleep, Take, TakeMany
 from starling.core.errors import RunError
-from starling.executors.recording import LATEST, PULSE, TAKE, Choices, Recorder
+from starling.executors.recording import Recorder
 from starling.formations import Edge, Formation, RoleId, Roles
+from starling.records.choices import LATEST, PULSE, TAKE, Choices
 
 EDGES = (
     Edge("weights", "broadcast", "learner", "actor"),
@@ -31,15 +32,15 @@ def record(tmp_path):
 
 
 def test_choices_come_back_as_they_were_noted(record):
-    found = [(kind, numbers) for kind, numbers in Choices(ROLE, record)]
+    found = [(kind, numbers) for kind, numbers in Choices(str(ROLE), record)]
     assert found == [(LATEST, [0, 1, 7]), (TAKE, [1, 2]), (TAKE, [1, 0, 1, 2]), (PULSE, [1])]
 
 
 def test_another_effect_than_the_recorded_one_is_refused(record):
     with pytest.raises(RunError, match=r"actor-1 makes a take where latest was recorded; a replay needs the code and"):
-        Choices(ROLE, record).next(TAKE)
+        Choices(str(ROLE), record).next(TAKE)
 
 
 def test_a_last_choice_that_was_cut_off_is_none(record):
     record.write_bytes(record.read_bytes()[:-3])
-    assert [kind for kind, _ in Choices(ROLE, record)] == [LATEST, TAKE, TAKE]
+    assert [kind for kind, _ in Choices(str(ROLE), record)] == [LATEST, TAKE, TAKE]

@@ -6,8 +6,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from starling.algorithms.actor_critic import first_steps, rewards_and_discounts
 from starling.core.errors import ConfigError
-from starling.experience.rollouts import Rollouts, first_steps, rewards_and_discounts
+from starling.experience.rollouts import Rollouts
 from tests.experience.acting import collect, collector_for, values
 from tests.experiments.toys import Cut, Over
 

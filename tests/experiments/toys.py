@@ -130,6 +130,15 @@ class Hanging(Toy):
         return super().step(action)
 
 
+class Crashing(Toy):
+    """Takes its process with it in the fourth step of every episode."""
+
+    def step(self, action: Any) -> Any:
+        if self.t == 3:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().step(action)
+
+
 class Helped(Toy):
     """Has a helper: a process that it has forked, and that holds everything open which it has itself."""
 
@@ -147,7 +156,7 @@ class Helped(Toy):
         os.waitpid(self.helper, 0)
 
 
-for cls in (Toy, Bandit, Slope, Cut, Over, Lengths, Chance, Faulty, Hanging, Helped):
+for cls in (Toy, Bandit, Slope, Cut, Over, Lengths, Chance, Faulty, Hanging, Crashing, Helped):
     gym.register(f"{cls.__name__}-v0", cls)
 for fault in ("raises", "nan", "shape", "dtype"):
     gym.register(f"Faulty-{fault}-v0", Faulty, kwargs={"fault": fault})

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import os
+import time
 import tracemalloc
 from typing import NamedTuple
 
@@ -325,6 +326,13 @@ def entry(dtype="F32", shape=(2,), offsets=(0, 8)):
         {"w": entry(), "empty": entry(shape=[0, 10**30], offsets=[8, 8])},
         {"w": entry(), "empty": entry(shape=[0] * 100, offsets=[8, 8])},
         {"w": entry(dtype="BOOL", shape=[8])},
+        {"w": entry(shape=[2**40, 2**40], offsets=[0, 2**82])},
+        {"w": entry(shape=[2**40, 2**40, 0], offsets=[0, 0]), "v": entry()},
+        {"w": entry(shape=[1], offsets=[0, 4]), "v": entry(shape=[1], offsets=[2, 6])},
+        {"w": entry(), "scalar": {"dtype": "F32", "shape": {}, "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F64", "shape": {}, "data_offsets": [0, 8]}},
+        b'{"w":%b,"w":%b}' % ((json.dumps(entry()).encode(),) * 2),
+        b'{"w":{"dtype":"F64","dtype":"F32","shape":[2],"data_offsets":[0,8]}}',
         {},
         b"[]",
         b"null",
@@ -348,6 +356,24 @@ def test_an_absurd_header_length_is_refused_without_allocating(tmp_path, length)
         checkpoint.load(path)
 
 
+def test_endless_dimensions_are_refused_without_multiplying_them(tmp_path):
+    path = checkpoint.save(tmp_path, "one", {})
+    forge_tensors(path, {"w": entry(shape=[2**63 - 1] * 300_000)})
+    began = time.perf_counter()
+    with pytest.raises(CheckpointError, match="at most 64 dimensions"):
+        checkpoint.load(path)
+    assert time.perf_counter() - began < 1
+
+
+@pytest.mark.parametrize("reader", [checkpoint.load, checkpoint.verify])
+@pytest.mark.parametrize("meta", [[1], 5, None, {"array": "w"}])
+def test_meta_that_holds_nothing_by_name_is_refused(tmp_path, reader, meta):
+    path = checkpoint.save(tmp_path, "one", {"w": np.zeros(2)})
+    rewrite_manifest(path, meta=meta)
+    with pytest.raises(CheckpointError, match=r"manifest\.json"):
+        reader(path)
+
+
 def test_a_pickle_in_the_place_of_arrays_is_not_run(tmp_path):
     path = checkpoint.save(tmp_path, "one", {})
     forge(path, "arrays.safetensors", b"cos\nsystem\n(S'touch " + str(tmp_path / "owned").encode() + b"'\ntR.")
@@ -356,16 +382,17 @@ def test_a_pickle_in_the_place_of_arrays_is_not_run(tmp_path):
     assert not (tmp_path / "owned").exists()
 
 
-def test_a_file_larger_than_memory_is_refused_before_it_is_read(tmp_path):
+def test_a_file_larger_than_the_memory_that_is_available_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("starling.records.tensors.available_memory", lambda: 2**30)
     path = checkpoint.save(tmp_path, "one", {})
-    size = 2**43
+    size = 2**31
     with open(path / "arrays.safetensors", "wb") as file:
         file.write((2).to_bytes(8, "little") + b"{}")
         file.truncate(size)  # sparse: it takes no room
     files = json.loads((path / "manifest.json").read_text())["files"]
     files["arrays.safetensors"]["bytes"] = size
     rewrite_manifest(path, files=files)
-    with pytest.raises(CheckpointError, match="bytes of memory"):
+    with pytest.raises(CheckpointError, match=r"2\.15 GB.*1\.07 GB is available"):
         checkpoint.load(path)
 
 

@@ -148,6 +148,44 @@ def test_damage_in_the_middle_is_told_not_hidden(tmp_path):
         read(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        '{"env_steps": 15, "seconds": 1.0, "loss": [1]}',
+        '{"env_steps": 15, "seconds": 1.0, "loss": "large"}',
+        '{"env_steps": 15, "seconds": 1.0, "loss": true}',
+        '{"env_steps": 15, "seconds": 1.0, "loss": null}',
+        '{"env_steps": 15, "seconds": 1.0, "loss": 1' + 400 * "0" + "}",
+        '{"env_steps": 15, "seconds": 1.0, "loss": ' + 5_000 * "9" + "}",
+        '{"env_steps": 15.5, "seconds": 1.0}',
+        '{"env_steps": -1, "seconds": 1.0}',
+        '{"env_steps": 1' + 30 * "0" + ', "seconds": 1.0}',
+        '{"env_steps": 1e999, "seconds": 1.0}',
+        '{"env_steps": 15, "seconds": NaN}',
+        '{"env_steps": 15, "seconds": "nan"}',
+        '{"env_steps": true, "seconds": 1.0}',
+        100_000 * "[",
+        "\udc80",
+    ],
+    ids=lambda damage: damage[:50],
+)
+def test_a_line_that_nobody_wrote_is_no_report(tmp_path, damage):
+    filled(tmp_path, [10])
+    path = tmp_path / "metrics.jsonl"
+    first = path.read_bytes()
+    path.write_bytes(first + damage.encode(errors="surrogateescape") + b"\n")
+    assert steps(tmp_path) == [10]
+    path.write_bytes(path.read_bytes() + first.replace(b"10", b"20"))
+    with pytest.raises(RunDirError, match=r"metrics\.jsonl, line 2, is no report, yet reports follow"):
+        read(tmp_path)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    with pytest.raises(RunDirError, match="cannot be read"):
+        read(tmp_path)
+
+
 def test_a_run_without_metrics_has_no_rows(tmp_path):
     assert read(tmp_path) == []
 
@@ -234,6 +272,127 @@ for step in itertools.count():
 def test_a_missing_directory_is_explained(tmp_path):
     with pytest.raises(RunDirError, match="cannot write"):
         Metrics(tmp_path / "none")
+
+
+class TestOneHistory:
+    """A role that went on from an older checkpoint reports steps that were reported before."""
+
+    def test_what_came_after_its_checkpoint_is_dropped(self, tmp_path):
+        with Metrics(tmp_path) as metrics:
+            for step in (10, 20, 30, 40):
+                metrics.write(step, {"a": step})
+            metrics.write(33, {"a": -1}, began_at=20)
+            metrics.write(43, {"a": -2})
+        assert steps(tmp_path) == [10, 20, 33, 43]
+        assert [row["a"] for row in read(tmp_path)] == [10, 20, -1, -2]
+
+    def test_also_where_it_is_ahead_again_when_it_first_reports(self, tmp_path):
+        filled(tmp_path, [10, 20, 30])
+        with Metrics(tmp_path, tensorboard=False) as metrics:
+            metrics.write(35, {}, began_at=15)
+        assert steps(tmp_path) == [10, 35]
+
+    def test_steps_never_go_backwards_whatever_is_said_of_where_it_began(self, tmp_path):
+        filled(tmp_path, [10, 20, 30])
+        filled(tmp_path, [20, 25])
+        assert steps(tmp_path) == [10, 20, 25]
+        assert read(tmp_path)[1]["episode_return"] == 10.0
+
+    def test_a_run_that_begins_loses_nothing(self, tmp_path):
+        with Metrics(tmp_path, tensorboard=False) as metrics:
+            metrics.write(10, {}, began_at=0)
+            before = os.stat(tmp_path / "metrics.jsonl").st_ino
+            metrics.write(20, {}, began_at=10)
+        assert steps(tmp_path) == [10, 20]
+        assert os.stat(tmp_path / "metrics.jsonl").st_ino == before, "nothing was written anew"
+
+    def test_tensorboard_hides_what_was_dropped(self, tmp_path):
+        with Metrics(tmp_path) as metrics:
+            metrics.write(10, {"a": 1})
+            metrics.write(20, {"a": 2})
+            metrics.write(15, {"a": 3}, began_at=10)
+        (start,) = [event for event in events(tmp_path) if event.session_log.status == SessionLog.START]
+        assert start.step == 11
+
+
+class TestBounds:
+    MOST = 40_000  # bytes
+
+    def sizes(self, directory):
+        return [path.stat().st_size for path in (directory / "tensorboard").iterdir()]
+
+    def test_lines_are_thinned_and_the_last_ones_kept(self, tmp_path):
+        with Metrics(tmp_path, tensorboard=False, most_bytes=self.MOST) as metrics:
+            for step in range(5_000):
+                metrics.write(step, {"a": step})
+                assert (tmp_path / "metrics.jsonl").stat().st_size <= self.MOST
+        found = steps(tmp_path)
+        assert found == sorted(set(found))
+        assert (found[0], found[-100:]) == (0, list(range(4_900, 5_000)))
+        gaps = np.diff(found)
+        assert gaps.max() < 4 * np.median(gaps[:100]), "older ones lie evenly apart"
+        assert len(found) > 300
+        assert os.listdir(tmp_path) == ["metrics.jsonl"]
+
+    def test_a_file_that_was_too_large_before_is_thinned_too(self, tmp_path):
+        filled(tmp_path, range(2_000))
+        assert (tmp_path / "metrics.jsonl").stat().st_size > self.MOST
+        filled(tmp_path, [2_000], resume_step=1_999, most_bytes=self.MOST)
+        assert (tmp_path / "metrics.jsonl").stat().st_size <= self.MOST
+        assert steps(tmp_path)[-1] == 2_000
+
+    def test_the_clock_and_the_steps_go_on_after_thinning(self, tmp_path):
+        with Metrics(tmp_path, tensorboard=False, most_bytes=self.MOST) as metrics:
+            for step in range(2_000):
+                metrics.write(step, {"a": 1})
+            metrics.write(1_500, {"a": 2}, began_at=1_490)
+        rows = read(tmp_path)
+        assert rows[-1]["env_steps"] == 1_500
+        assert rows[-2]["env_steps"] <= 1_490
+        assert (np.diff([row["seconds"] for row in rows]) >= 0).all()
+
+    def test_events_are_thinned_and_the_last_ones_kept(self, tmp_path):
+        with Metrics(tmp_path, most_bytes=self.MOST) as metrics:
+            for step in range(3_000):
+                metrics.write(step, {"a": step}, {"h": np.arange(3.0)} if step % 50 == 0 else None)
+                assert sum(self.sizes(tmp_path)) <= self.MOST
+        found = [event.step for event in events(tmp_path) if event.summary.value]
+        assert found == sorted(set(found))
+        assert (found[0], found[-50:]) == (0, list(range(2_950, 3_000)))
+        assert np.diff(found).max() < 4 * np.median(np.diff(found)[:50])
+        assert len(self.sizes(tmp_path)) <= 9
+        assert all(path.name.startswith("events.out.tfevents.") for path in (tmp_path / "tensorboard").iterdir())
+
+    def test_events_of_many_resumed_stretches_are_bounded_together(self, tmp_path):
+        for begun in range(0, 3_000, 100):
+            with Metrics(tmp_path, resume_step=begun, most_bytes=self.MOST) as metrics:
+                for step in range(begun + 1, begun + 151):  # the last fifty are given up
+                    metrics.write(step, {"begun": begun})
+                    assert sum(self.sizes(tmp_path)) <= self.MOST
+        shown = {}
+        for event in events(tmp_path):
+            if event.session_log.status == SessionLog.START:
+                shown = {step: begun for step, begun in shown.items() if step < event.step}
+            for value in event.summary.value:
+                shown[event.step] = value.simple_value
+        assert list(shown) == sorted(shown)
+        assert max(shown) == 3_050
+        assert all(begun == min((step - 1) // 100 * 100, 2_900) for step, begun in shown.items())
+
+    def test_thinned_events_are_whole_records(self, tmp_path):
+        with Metrics(tmp_path, most_bytes=self.MOST) as metrics:
+            metrics.write(0, {"a": 0})
+            (first,) = (tmp_path / "tensorboard").iterdir()
+            for step in range(1, 300):
+                metrics.write(step, {"a": step})
+        with first.open("ab") as file:
+            for damage in (b"", b"\x08", b"\x10" * 10, b"\x80" * 300):
+                file.write(len(damage).to_bytes(8, "little") + b"\0" * 4 + damage + b"\0" * 4)
+            file.write(b"\xff" * 11)  # as a killed process leaves it
+        with Metrics(tmp_path, resume_step=299, most_bytes=self.MOST) as metrics:
+            for step in range(300, 2_000):
+                metrics.write(step, {"a": step})
+        assert events(tmp_path)[-1].step == 1_999
 
 
 def test_reporting_does_not_start_threads(tmp_path):

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +24,14 @@ def _work_in(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def made(path, **manifest):
+SUMMARY = {"status": "finished", "env_steps": 5, "seconds": 1.5, "env_steps_per_second": 3.3, "parameter_hash": None}
+SETTINGS = {"algo": "ppo", "env": "CartPole-v1", "seed": 3}
+
+
+def made(path, settings=SETTINGS, **more):
     """A run directory with a manifest, given free again."""
     with RunDir.create(path, "ppo", "CartPole-v1") as run:
-        run.write_manifest(
-            **{"algo": "ppo", "env": "CartPole-v1", "seed": 3, "command": ["starling", "train"]} | manifest
-        )
+        run.write_manifest(settings, ["starling", "train"], **more)
     return run
 
 
@@ -66,7 +68,7 @@ def test_an_empty_directory_may_be_used(tmp_path):
 
 
 def test_the_manifest_tells_what_the_run_is_made_of(tmp_path):
-    made("out", resume_exact=False, reason="four actor processes race")
+    made("out", inexact="four actor processes race")
     manifest = RunDir.open("out", lock=False).read_manifest()
     assert manifest["seed"] == 3
     assert manifest["command"] == ["starling", "train"]
@@ -98,10 +100,10 @@ def test_config_and_summary_come_back():
     with RunDir.create("out", "ppo", "x") as run:
         assert run.read_summary() == {}
         run.write_config(config)
-        run.write_summary({"best": 1.0})
-        run.write_summary({"best": math.inf, "last": (1.5, math.nan)})
+        run.write_summary(SUMMARY | {"best": 1.0})
+        run.write_summary(SUMMARY | {"best": math.inf, "last": (1.5, math.nan)})
         assert run.read_config() == config
-        assert run.read_summary() == {"best": None, "last": [1.5, None]}
+        assert run.read_summary() == SUMMARY | {"best": None, "last": [1.5, None]}
 
 
 def test_a_config_of_objects_is_refused():
@@ -112,9 +114,45 @@ def test_a_config_of_objects_is_refused():
 def test_a_config_that_would_run_code_is_refused():
     run = made("out")
     (run.path / "config.yaml").write_text("a: !!python/object/apply:os.system ['touch owned']")
-    with pytest.raises(RunDirError, match="is no YAML"):
+    with pytest.raises(RunDirError, match=r"python/object/apply:os\.system, which no setting is"):
         run.read_config()
     assert not os.path.exists("owned")
+
+
+def test_the_manifest_keeps_settings_as_json_has_them():
+    made("out", SETTINGS | {"sizes": (64, 32), "env_options": {"since": date(2020, 1, 31)}})
+    settings = RunDir.open("out", lock=False).read_manifest()["settings"]
+    assert settings == SETTINGS | {"sizes": [64, 32], "env_options": {"since": "2020-01-31"}}
+
+
+def test_the_manifest_of_a_run_that_goes_on_keeps_what_it_began_with():
+    made("out")
+    with RunDir.open("out") as run:
+        run.write_manifest(SETTINGS | {"seed": 4}, ["starling", "resume"], "seed was edited", SETTINGS)
+        manifest = run.read_manifest()
+    assert (manifest["seed"], manifest["settings"]["seed"], manifest["resume_exact"]) == (4, 3, False)
+
+
+@pytest.mark.parametrize("changes", [{"algo": 5}, {"env": None}, {"settings": [1]}, {"processors": "two"}])
+def test_a_manifest_that_was_changed_is_refused(changes):
+    path = made("out").path / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(RunDirError, match=f"was changed, or is of another version: {next(iter(changes))} is"):
+        RunDir.open("out", lock=False)
+
+
+@pytest.mark.parametrize("changes", [{"status": 5}, {"env_steps": None}, {"seconds": "long"}, {"parameter_hash": 1}])
+def test_a_summary_that_was_changed_is_refused(changes):
+    with made("out") as run:
+        run.write_summary(SUMMARY | changes)
+        with pytest.raises(RunDirError, match=f"was changed, or is of another version: {next(iter(changes))} is"):
+            run.read_summary()
+
+
+@pytest.mark.parametrize("value", [date(2020, 1, 31), 2**64, [0] * 60_000], ids=["date", "number", "list"])
+def test_a_config_that_could_not_be_read_again_is_refused(value):
+    with RunDir.create("out", "ppo", "x") as run, pytest.raises(ConfigError, match="the configuration is not valid"):
+        run.write_config({"env_options": {"since": value}})
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": "other"}', '{"format": "starling-run", "version": 99}'])
@@ -181,6 +219,15 @@ class TestRefusals:
         with pytest.raises(RunDirError, match="runs is a file"):
             RunDir.create(None, "ppo", "x")
 
+    @pytest.mark.parametrize("name", ["x" * 300, "a\0b"], ids=["long", "nul"])
+    def test_a_name_that_no_file_can_have(self, name):
+        with pytest.raises(RunDirError, match="Choose another"):
+            RunDir.create(name, "ppo", "x")
+        with pytest.raises(RunDirError, match="does not exist"):
+            RunDir.open(name)
+        with pytest.raises(UnknownNameError):
+            RunDir.find(name)
+
     def test_a_missing_parent(self):
         with pytest.raises(RunDirError, match=r"no/such, in which out would lie, does not exist"):
             RunDir.create("no/such/out", "ppo", "x")
@@ -204,7 +251,7 @@ class TestRefusals:
 
     def test_a_full_disk_leaves_the_old_summary(self, monkeypatch):
         with RunDir.create("out", "ppo", "x") as run:
-            run.write_summary({"best": 1})
+            run.write_summary(SUMMARY)
 
             def full(fd, data):
                 raise OSError(errno.ENOSPC, "full")
@@ -212,9 +259,51 @@ class TestRefusals:
             with monkeypatch.context() as patch:
                 patch.setattr(os, "write", full)
                 with pytest.raises(RunDirError, match=r"the disk is full; \d+ bytes were needed, [\d,]+ bytes"):
-                    run.write_summary({"best": 2})
-            assert run.read_summary() == {"best": 1}
+                    run.write_summary(SUMMARY | {"env_steps": 6})
+            assert run.read_summary() == SUMMARY
             assert sorted(os.listdir("out")) == [".lock", ".lock.json", "summary.json"]
+
+
+class TestLinks:
+    def test_one_that_leads_out_is_refused_where_the_directory_is_opened_to_be_written(self, tmp_path):
+        run = made("out")
+        (tmp_path / "elsewhere").mkdir()
+        (run.path / "checkpoints").mkdir()
+        (run.path / "checkpoints" / "step-000000000001").symlink_to("../../elsewhere")
+        RunDir.open("out", lock=False)
+        with pytest.raises(RunDirError, match=r"step-0+1 is a link to \.\./\.\./elsewhere, which leads out"):
+            RunDir.open("out")
+        assert not os.path.exists("out/.lock.json")
+
+    def test_one_that_leads_nowhere_yet_is_refused_too(self):
+        (made("out").path / "curve.png").symlink_to("/none/curve.png")
+        with pytest.raises(RunDirError, match=r"curve\.png is a link"):
+            RunDir.open("out")
+
+    def test_one_out_by_way_of_one_inside_is_refused(self, tmp_path):
+        run = made("out")
+        (run.path / "a").symlink_to("b")
+        (run.path / "b").symlink_to(tmp_path)
+        with pytest.raises(RunDirError, match="is a link"):
+            RunDir.open("out")
+
+    def test_one_that_stays_inside_is_none_of_our_business(self):
+        (made("out").path / "manifest-too.json").symlink_to("manifest.json")
+        (Path("out") / "self").symlink_to(".")
+        RunDir.open("out").close()
+
+    def test_the_directory_itself_may_be_reached_through_one(self):
+        made("out")
+        os.symlink("out", "link")
+        RunDir.open("link").close()
+
+    def test_a_lock_that_leads_out_is_refused_where_a_run_is_made(self, tmp_path):
+        (tmp_path / "mine").write_text("mine")
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / ".lock").symlink_to(tmp_path / "mine")
+        with pytest.raises(RunDirError, match=r"\.lock is a link"):
+            RunDir.create("out", "ppo", "x")
+        assert (tmp_path / "mine").read_text() == "mine"
 
 
 class TestLock:

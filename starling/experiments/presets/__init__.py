@@ -16,7 +16,7 @@ __all__ = ["PRESETS", "find_preset"]
 
 def _read(preset: Any) -> Any:
     """The settings of a preset, in the form of a run's configuration file, or those in such a file."""
-    settings = yaml.safe_load(preset.read_text()) if isinstance(preset, Path) else preset
+    settings = yaml.safe_load(preset.read_text(encoding="utf-8")) if isinstance(preset, Path) else preset
     if not isinstance(settings, Mapping) or not {"algo", "env", "steps"} <= settings.keys():
         raise ConfigError("a preset is a mapping, and says at least algo, env and steps.")
     return {**settings, "steps": int(float(settings["steps"]))}  # YAML reads 1e5 as a text
