@@ -3,6 +3,7 @@
 # make slow      the tests that take longer
 # make simulate  a thousand seeds of simulated faults
 # make faults    five minutes of killed actors
+# make chaos     everything that can go wrong, at random, for half an hour; chaos-long for three
 # make learn     every algorithm on its yardstick, over several seeds
 # make learn-long  PPO on MuJoCo, a million steps each (an hour)
 # make pong      how long Pong takes on this machine (half an hour)
@@ -11,7 +12,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: train test setup lint types layers unit slow simulate faults learn learn-long pong bench clean
+.PHONY: train test setup lint types layers unit slow simulate faults chaos chaos-long learn learn-long pong bench clean
 .DELETE_ON_ERROR:
 
 train: .venv/base
@@ -55,6 +56,14 @@ simulate: setup
 
 faults: setup
 	$(BIN)/pytest -m slow -s tests/executors/test_faults.py
+
+chaos: setup
+	$(BIN)/python -m tests.chaos --minutes 25
+
+chaos-long: setup
+	$(BIN)/python -m tests.chaos --minutes 60 --only "killed at random" --rounds 7
+	$(BIN)/python -m tests.chaos --minutes 90 --only "for long" --rounds 1 --soak 30
+	$(BIN)/pytest -m slow tests/chaos
 
 learn: setup
 	$(BIN)/python benchmarks/learning.py algorithms

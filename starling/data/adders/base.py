@@ -139,7 +139,7 @@ class Adder(ABC):
     def state(self) -> dict[str, Any]:
         """What is unfinished, as a tree of arrays and numbers (copies)."""
         shared = self._sharing.state() if self._sharing else {}
-        return {"version": self.version, "shared": shared, **self._unfinished()}
+        return {"version": int(self.version), "shared": shared, **self._unfinished()}
 
     def restore(self, state: Any) -> None:
         """Continue from ``state()`` of an adder of the same environments and signature; CheckpointError, and no change,

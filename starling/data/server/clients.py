@@ -15,6 +15,7 @@ from starling.data.server.sealed import open_segment
 from starling.data.server.wire import ServerLostError, connect, drain, receive, ring_bell, send, wait_readable
 from starling.data.tables.kernels import fence
 from starling.data.tables.limiters import RateLimitTimeout
+from starling.data.untrusted import Untrusted
 
 __all__ = ["Client", "ask_server"]
 
@@ -30,6 +31,8 @@ def ask_server(address: str | Path, request: str, timeout: float = 60.0) -> dict
             answer, _ = receive(connection)
     except OSError as error:
         raise ServerLostError(f"no answer from a table server at {address} ({error}); is it running?") from error
+    if "busy" in answer:
+        raise ServerLostError(f"the table server at {address} is busy: {answer['busy']}; ask again.")
     if "error" in answer:
         raise DataError(f"the server at {address} answered: {answer['error']}")
     return answer
@@ -83,6 +86,13 @@ class Client:
         connection.setblocking(False)
         self._connection = connection
         return segment, answer
+
+    @property
+    def accepted(self) -> int:
+        """How many items of a writer the server says that it has."""
+        return Untrusted(self.answer, "the server's answer", "", "Is it of another version?", DataError).integer(
+            "accepted"
+        )
 
     def lost(self) -> bool:
         """Whether the server is gone."""

@@ -57,7 +57,7 @@ class Writer:
             raise ConfigError("no table was named; a writer writes to one at least.")
         request = {"role": "writer", "tables": tables, "actor": actor, "slots": slots, "layout": layout}
         self._client = Client(address, request, writer_fields(layout, slots), patience)
-        self._head = int(self._client.answer["accepted"])
+        self._head = self._client.accepted
         self._first = self._head  # what came before was another writer's
         self._attach()
 
@@ -130,7 +130,7 @@ class Writer:
         old_leaves, old_priorities = self._leaves, self._priorities
         self._client.reconnect()
         self._attach()
-        accepted = int(self._client.answer["accepted"])
+        accepted = self._client.accepted
         oldest = max(self._first, self._head - self.slots)
         if not oldest <= accepted <= self._head:
             self._client.close()
