@@ -55,10 +55,9 @@ def replay_run(run: str | Path, quiet: bool = False) -> ReplayedRun:
     """Run a recorded run again in one thread, with the choices that were made, and compare what it comes to."""
     run_dir = RunDir.open(RunDir.find(run), lock=False)
     recorded = run_dir.read_summary()
-    if recorded["parameter_hash"] is None:
-        raise RunError(
-            f"{run_dir.path} did not come to an end ({recorded['status']}); there is nothing to compare with."
-        )
+    if recorded.get("parameter_hash") is None:
+        status = recorded.get("status", "it left no summary")
+        raise RunError(f"{run_dir.path} did not come to an end ({status}); there is nothing to compare with.")
     program = Program(resolve(run_dir.read_config()), None, run_dir.path)
     if program.record is None:
         raise ConfigError(f"{run_dir.path} was not recorded; train with --record to replay a run.")
