@@ -20,8 +20,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import yaml
-
 from starling.backends.modules import kind_of_class
 from starling.components import optimisers, schedules
 from starling.components.base import Component, children
@@ -38,6 +36,7 @@ from starling.components.networks.modules import Module, as_component
 from starling.components.spec_values import to_value
 from starling.core.errors import ConfigError, UnknownNameError
 from starling.core.registry import Registry
+from starling.core.yaml_files import read_settings
 
 __all__ = ["COMPONENTS", "as_layer", "from_spec", "to_spec"]
 
@@ -202,14 +201,7 @@ def _read(text: str | Path, where: str) -> tuple[Any, str]:
         raise ConfigError(
             f"{where}: {str(text)!r:.80} arrived; expected a dict, a string of JSON, or a .yaml or .json file."
         )
-    try:
-        content = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{where}: cannot read {str(path)!r}: {error}.") from None
-    try:
-        return (json.loads(content) if path.suffix == ".json" else yaml.safe_load(content)), path.name
-    except (yaml.YAMLError, json.JSONDecodeError) as error:
-        raise ConfigError(f"{path.name} is neither YAML nor JSON: {error}") from None
+    return read_settings(path, ConfigError), path.name
 
 
 def _module_of(cls: type, spec: Mapping[str, Any], where: str) -> Component:

@@ -172,7 +172,7 @@ def test_what_does_not_fit_is_refused_with_its_place(change, message):
     [
         ("{not json", "not JSON"),
         ("mlp", "expected a dict, a string of JSON, or a .yaml or .json file"),
-        ("missing.yaml", "cannot read 'missing.yaml'"),
+        ("missing.yaml", "cannot read missing.yaml"),
     ],
 )
 def test_texts_that_are_no_specs_are_refused(text, message):
@@ -182,10 +182,15 @@ def test_texts_that_are_no_specs_are_refused(text, message):
 
 def test_files_that_are_no_specs_are_refused(tmp_path):
     (tmp_path / "bad.yaml").write_text("{type: [")
-    with pytest.raises(ConfigError, match=r"bad.yaml is neither YAML nor JSON"):
+    with pytest.raises(ConfigError, match=r"bad.yaml is not valid YAML: line 1"):
         from_spec(tmp_path / "bad.yaml")
+    nine = {b: ", ".join([f"*{a}"] * 9) for a, b in zip("abcdefg", "bcdefgh")}  # of the one before, each
+    bomb = "a: &a [x, x]\n" + "".join(f"{name}: &{name} [{of}]\n" for name, of in nine.items())
+    (tmp_path / "bomb.yaml").write_text(bomb)
+    with pytest.raises(ConfigError, match=r"bomb.yaml is not valid YAML: line \d+: it stands for more than"):
+        from_spec(tmp_path / "bomb.yaml")
     (tmp_path / "code.yaml").write_text("!!python/object/apply:os.getcwd []")
-    with pytest.raises(ConfigError, match=r"code.yaml is neither YAML nor JSON"):
+    with pytest.raises(ConfigError, match=r"code.yaml is not valid YAML: line 1"):
         from_spec(tmp_path / "code.yaml")
 
 
